@@ -1,0 +1,1 @@
+"""Model files, tokens, plans and the two executors. Knows token ids; prints nothing."""

@@ -1,0 +1,1 @@
+"""One file per architecture family: dispatch lists in token order."""

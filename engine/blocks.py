@@ -1,0 +1,109 @@
+"""Weight formats: block sizes, the planes a block is split into on the device, and decoding.
+
+A format stores rows of `cols` values as blocks of `elems` values in `bytes` bytes (ggml-quants.h
+of llama.cpp defines them; `gguf.quants` is the reference decoder that we call). On the device a
+matrix is stored as planes: all quants of the matrix, then all scales, each plane starting on a
+16-byte boundary, so that neighbouring lanes load neighbouring 16-byte words.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf.quants import dequantize as gguf_dequantize
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Part of every block: bytes [offset, offset + size) of the block, stored consecutively."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Format:
+    """One weight format: `elems` values in `bytes` bytes, split into at most 4 planes."""
+
+    name: str
+    type_id: int
+    elems: int
+    bytes: int
+    planes: tuple[Plane, ...]
+
+    def row_bytes(self, cols: int) -> int:
+        """Bytes of one row of `cols` values; `cols` is a multiple of `elems`."""
+        return cols // self.elems * self.bytes
+
+    def plane_words(self, blocks: int) -> tuple[int, ...]:
+        """32-bit words of each plane for `blocks` blocks, each rounded up to 16 bytes."""
+        return tuple(-(-blocks * p.size // 16) * 4 for p in self.planes)
+
+
+def _format(name: str, *planes: tuple[str, int, int]) -> Format:
+    kind = GGMLQuantizationType[name]
+    elems, size = GGML_QUANT_SIZES[kind]
+    assert sum(p[2] for p in planes) == size, name
+    return Format(name, int(kind), elems, size, tuple(Plane(*p) for p in planes))
+
+
+FORMATS: dict[str, Format] = {
+    f.name: f
+    for f in (
+        _format("F32", ("x", 0, 4)),
+        _format("F16", ("x", 0, 2)),
+        _format("BF16", ("x", 0, 2)),
+        _format("Q4_0", ("qs", 2, 16), ("d", 0, 2)),
+        _format("Q4_1", ("qs", 4, 16), ("dm", 0, 4)),
+        _format("Q5_0", ("qs", 6, 16), ("qh", 2, 4), ("d", 0, 2)),
+        _format("Q5_1", ("qs", 8, 16), ("qh", 4, 4), ("dm", 0, 4)),
+        _format("Q8_0", ("qs", 2, 32), ("d", 0, 2)),
+        _format("Q4_K", ("qs", 16, 128), ("dms", 0, 16)),
+        _format("Q5_K", ("qs", 48, 128), ("qh", 16, 32), ("dms", 0, 16)),
+        _format("Q6_K", ("ql", 0, 128), ("qh", 128, 64), ("sc", 192, 16), ("d", 208, 2)),
+    )
+}
+BY_TYPE: dict[int, Format] = {f.type_id: f for f in FORMATS.values()}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Weights as the file holds them: `raw` uint8 (rows, row bytes), decoding to (rows, cols)."""
+
+    fmt: Format
+    raw: Bytes
+    rows: int
+    cols: int
+
+    @classmethod
+    def of(cls, fmt: Format, raw: Bytes, cols: int) -> Matrix:
+        """Wrap contiguous `raw` bytes as rows of `cols` values of `fmt`."""
+        rows = raw.size // fmt.row_bytes(cols)
+        return cls(fmt, raw.reshape(rows, fmt.row_bytes(cols)), rows, cols)
+
+    def dequantize(self, start: int = 0, stop: int | None = None) -> Floats:
+        """Rows [start, stop) as float32 (rows, cols)."""
+        raw = self.raw[start:stop]
+        if self.fmt.name == "F32":
+            return raw.view(np.float32)
+        out = gguf_dequantize(raw, GGMLQuantizationType(self.fmt.type_id))
+        return np.asarray(out, np.float32).reshape(raw.shape[0], self.cols)
+
+
+def pack_planes(m: Matrix) -> npt.NDArray[np.uint32]:
+    """The device layout of a matrix as words: what the `repack` shader writes. For tests and F32."""
+    blocks = m.raw.reshape(-1, m.fmt.bytes)
+    out = []
+    for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=True):
+        buf = np.zeros(words * 4, np.uint8)
+        part = blocks[:, plane.offset : plane.offset + plane.size].reshape(-1)
+        buf[: part.size] = part
+        out.append(buf.view(np.uint32))
+    return np.concatenate(out)

@@ -1,0 +1,1 @@
+"""One module per kernel: declaration, NumPy reference, cases. The twin of `shaders/`."""

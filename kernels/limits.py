@@ -1,0 +1,49 @@
+"""What a kernel may assume of a device: the limits and features that choose variants and grids.
+
+Values come from the Vulkan device (engine/device.py fills them in); tests override them to stand
+for smaller devices. Sizes are bytes unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Device limits by their Vulkan meaning. The defaults are the minima of Vulkan 1.2."""
+
+    workgroup_invocations: int = 128  # maxComputeWorkGroupInvocations
+    workgroup_size: tuple[int, int, int] = (128, 128, 64)  # maxComputeWorkGroupSize
+    grid: tuple[int, int, int] = (65535, 65535, 65535)  # maxComputeWorkGroupCount
+    shared_bytes: int = 16384  # maxComputeSharedMemorySize
+    storage_range: int = 1 << 27  # maxStorageBufferRange
+    allocation: int = 1 << 30  # maxMemoryAllocationSize
+    push_bytes: int = 128  # maxPushConstantsSize
+    subgroup_size: int = 1  # subgroupSize, the size that pipelines get by default
+    subgroup_min: int = 1  # minSubgroupSize
+    subgroup_max: int = 1  # maxSubgroupSize
+    subgroup_arithmetic: bool = False  # arithmetic and shuffle operations in compute shaders
+    full_subgroups: bool = False  # required size and full subgroups may be asked for
+    float16: bool = False  # shaderFloat16
+    storage16: bool = False  # storageBuffer16BitAccess
+    int8: bool = False  # shaderInt8
+    int_dot: bool = False  # shaderIntegerDotProduct, 4x8 packed signed accelerated
+    coopmat: bool = False  # VK_KHR_cooperative_matrix
+    compute_units: int = 1  # how many workgroups keep the device busy; a hint, 1 = unknown
+
+    def with_(self, **changes: object) -> Limits:
+        """A copy with some limits overridden."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    @property
+    def subgroups(self) -> bool:
+        """Whether the subgroup variants (SG1) are safe: size known, subgroups full, operations there."""
+        return self.subgroup_arithmetic and self.full_subgroups and self.subgroup_size > 1
+
+    def workgroup(self, wanted: int, multiple: int = 1) -> int:
+        """The largest power of two <= `wanted` that fits, never below `multiple`."""
+        size = multiple
+        while size * 2 <= min(wanted, self.workgroup_invocations, self.workgroup_size[0]):
+            size *= 2
+        return size
