@@ -1,0 +1,90 @@
+"""The executor seam: what generation, benchmarks and validation ask of an executor.
+
+Two executors run the same plan: engine/vulkan.py (recorded sequences) and engine/cpu.py (kernel
+references). `open_runner` chooses one. The seam knows token ids and logits only; it neither
+prints nor reads options, so everything worth telling the user comes back as `Opened.notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import DeviceError
+from .step import StopReason
+
+if TYPE_CHECKING:
+    from .container import Container
+    from .sampler import Sampling
+    from .spec import ModelSpec
+
+Progress = Callable[[int, int], None]  # (bytes loaded, bytes in all); may raise to stop loading
+
+
+class Runner(Protocol):
+    """One loaded model on one device. Calls come from one thread, one generation at a time."""
+
+    spec: ModelSpec
+    n_ctx: int  # positions in the KV cache
+    describe: str  # "NVIDIA H200 (vulkan, f32 products, f16 KV)"
+    batch: int  # most ids per `prefill` call
+    chunk: int  # decode steps per submit that keep streaming smooth (<= 50 ms); adapts
+
+    def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
+        """Start a generation: position 0, all state cleared, `sampling.seed` set by the caller.
+
+        It stops (LIMIT) when a token has been drawn and the cache holds `limit` entries or more,
+        so a prompt of P ids and n drawn tokens need limit = P + n - 1.
+        """
+
+    def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
+        """Append up to `batch` ids at the current position; `sample` also draws the next token."""
+
+    def decode(self, steps: int) -> None:
+        """Feed the token drawn last and draw the next, up to `steps` times or until it stops."""
+
+    def poll(self) -> tuple[list[int], StopReason, int]:
+        """Tokens drawn since the last poll, why it stopped, non-finite logits of the latest step.
+
+        The end token itself is the last id when the reason is END_TOKEN.
+        """
+
+    def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
+        """Logits (len(ids), n_vocab) after each of `ids`, fed at position `pos`."""
+
+    def profile(self, on: bool) -> None:
+        """Start (clearing what was measured) or stop measuring time per phase."""
+
+    def phases(self) -> dict[str, float]:
+        """Seconds per `Phase.value` since `profile(True)`."""
+
+    def memory(self) -> dict[str, int]:
+        """Bytes on the device: "weights", "kv", "scratch"."""
+
+    def close(self) -> None:
+        """Free the device's memory; waits for running work."""
+
+
+@dataclass(frozen=True)
+class RunnerConfig:
+    """What the user may choose about an executor; each field has one command-line option."""
+
+    n_ctx: int
+    device: str | None = None  # None: choose; "cpu"; an index or part of a device's name
+    cache_k: str = "f16"  # "f16" or "f32"
+    cache_v: str = "f16"
+    math: str = "auto"  # products: "auto", "f32" or "int8" (activations quantized to int8)
+    threads: int | None = None  # CPU executor; None: all cores
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A runner, the name of its backend and what the user should know about the choice."""
+
+    runner: Runner
+    backend: str  # "Vulkan" or "CPU"
+    notes: tuple[str, ...] = ()
