@@ -1,0 +1,92 @@
+"""attention: one query token against the cache, split over the context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..engine import step as words
+from .kernel import Array, Case, Kernel, Launch, Params, Shaped
+from .limits import Limits
+from .reference import step_words
+
+NEVER = np.float32(-1e30)
+MIN_SPLIT = 32  # positions that are worth a workgroup; as in the shader
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """(splits, key/value heads) workgroups, as large as their shared memory allows."""
+    n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
+    group, dim = n_head // n_head_kv, int(params["head_dim"])
+    size = limits.workgroup(128)
+    while size > 32 and group * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
+        size //= 2
+    grid = (int(params["splits"]), n_head_kv, 1)
+    return Launch(ops["k"].format_name, (size, group, dim), grid)
+
+
+def reference(
+    qkv: Array, k: Array, v: Array, part: Array, step: Array, *,
+    n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float, window: int,
+) -> None:
+    """part[h, s] = (sum of exp(score - max) v, max, sum of exp) over split s of the context.
+
+    qkv (batch, (n_head + 2 n_head_kv) head_dim), row 0; k, v (n_ctx, n_head_kv head_dim);
+    part (n_head, splits, head_dim + 2). Position pos sees itself and, with a window w > 0, the
+    w - 1 positions before it. Empty splits have max -1e30, sum 0 and no values.
+    """
+    length = int(step[words.POS]) + 1
+    start = max(length - window, 0) if window else 0
+    per = max(-(-(length - start) // splits), MIN_SPLIT)
+    group = n_head // n_head_kv
+    q = qkv[0, : n_head * head_dim].reshape(n_head, head_dim) * np.float32(scale)
+    part[..., head_dim], part[..., head_dim + 1] = NEVER, 0.0
+    for s in range(splits):
+        t0 = start + s * per
+        t1 = min(t0 + per, length)
+        if t0 >= t1:
+            continue
+        keys = k[t0:t1].astype(np.float32).reshape(t1 - t0, n_head_kv, head_dim)
+        values = v[t0:t1].astype(np.float32).reshape(t1 - t0, n_head_kv, head_dim)
+        for h in range(n_head):
+            score = keys[:, h // group] @ q[h]
+            weight = np.exp(score - score.max())
+            part[h, s, :head_dim] = weight @ values[:, h // group]
+            part[h, s, head_dim:] = score.max(), weight.sum()
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Both cache types, short and split contexts, grouped heads, head sizes, a window."""
+    for dtype in (np.float16, np.float32):
+        for pos, n_head, n_head_kv, dim, splits, window in (
+            (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
+            (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
+        ):
+            width = n_head_kv * dim
+            qkv: Any = rng.standard_normal((1, (n_head + 2 * n_head_kv) * dim))
+            rows = pos + 3
+            part: Any = np.zeros((n_head, splits, dim + 2), np.float32)
+            ops = {
+                "qkv": qkv.astype(np.float32),
+                "k": rng.standard_normal((rows, width)).astype(dtype),
+                "v": rng.standard_normal((rows, width)).astype(dtype),
+                "part": part,
+                "step": step_words(1, pos),
+            }
+            params = {
+                "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "splits": splits,
+                "scale": dim**-0.5, "window": window,
+            }
+            filled = np.ones(part.shape, bool)  # empty splits leave their values unwritten
+            length = pos + 1 - (max(pos + 1 - window, 0) if window else 0)
+            used = -(-length // max(-(-length // splits), MIN_SPLIT))
+            filled[:, used:, :dim] = False
+            name = f"{np.dtype(dtype).name} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+            yield Case(
+                f"{name} splits={splits} window={window}", ops, params, only={"part": filled}
+            )
+
+
+KERNEL = Kernel("attention", launch, reference, cases)

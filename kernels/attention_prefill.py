@@ -1,0 +1,79 @@
+"""attention_prefill: causal attention of a batch of query tokens over the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..engine import step as words
+from .kernel import Array, Case, Kernel, Launch, Params, Shaped
+from .limits import Limits
+from .reference import step_words
+
+
+def shared_bytes(bq: int, bt: int, dim: int) -> int:
+    """Shared memory of one workgroup: queries, one tile of keys or values, scores, row state."""
+    return 4 * (bq * dim + bt * (dim + 1) + bq * bt + 3 * bq)
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """(query tiles, query heads) workgroups; the largest tiles that fit into shared memory."""
+    dim = int(params["head_dim"])
+    size = limits.workgroup(128)
+    tiles = ((16, 32), (16, 16), (8, 16), (8, 8), (4, 8), (4, 4), (1, 4), (1, 1))
+    bq, bt = next(t for t in tiles if shared_bytes(*t, dim) <= limits.shared_bytes)
+    grid = (-(-rows // bq), int(params["n_head"]), 1)
+    return Launch(ops["k"].format_name, (size, bq, bt, dim), grid)
+
+
+def reference(
+    qkv: Array, k: Array, v: Array, y: Array, step: Array, *,
+    n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int,
+) -> None:
+    """y[i] = softmax(q[i] k^T scale) v over positions 0 … pos + i, for the rows i < n.
+
+    qkv (batch, (n_head + 2 n_head_kv) head_dim); k, v (n_ctx, n_head_kv head_dim);
+    y (batch, n_head head_dim). With a window w > 0 only the last w positions are seen.
+    """
+    n, pos = int(step[words.N]), int(step[words.POS])
+    length, group = pos + n, n_head // n_head_kv
+    q = qkv[:n, : n_head * head_dim].reshape(n, n_head, head_dim)
+    keys = k[:length].astype(np.float32).reshape(length, n_head_kv, head_dim)
+    values = v[:length].astype(np.float32).reshape(length, n_head_kv, head_dim)
+    own, seen = np.arange(pos, length)[:, None], np.arange(length)[None, :]
+    hidden = (seen > own) | ((seen + window <= own) if window else False)
+    for h in range(n_head):
+        score = (q[:, h] * np.float32(scale)) @ keys[:, h // group].T
+        score = np.where(hidden, -np.inf, score).astype(np.float32)
+        weight = np.exp(score - score.max(axis=1, keepdims=True))
+        out = weight @ values[:, h // group] / weight.sum(axis=1, keepdims=True)
+        y[:n, h * head_dim : (h + 1) * head_dim] = out
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Both cache types; empty and filled caches; ragged tiles; grouped heads; a window."""
+    for dtype in (np.float16, np.float32):
+        for n, pos, n_head, n_head_kv, dim, window in (
+            (7, 0, 9, 3, 64, 0), (40, 33, 4, 2, 128, 0), (17, 5, 2, 1, 80, 0),
+            (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8),
+        ):
+            width = n_head_kv * dim
+            qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
+            ops = {
+                "qkv": qkv.astype(np.float32),
+                "k": rng.standard_normal((pos + n + 2, width)).astype(dtype),
+                "v": rng.standard_normal((pos + n + 2, width)).astype(dtype),
+                "y": np.zeros((n, n_head * dim), np.float32),
+                "step": step_words(n, pos),
+            }
+            params = {
+                "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
+                "scale": dim**-0.5, "window": window,
+            }
+            name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+            yield Case(f"{name} window={window}", ops, params, rows=n)
+
+
+KERNEL = Kernel("attention_prefill", launch, reference, cases)

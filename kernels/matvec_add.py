@@ -1,0 +1,30 @@
+"""matvec_add: y += W x, a projection added to the residual stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .kernel import Array, Case, Kernel, Matrix
+from .matvec_launch import ALL_FORMATS, SHAPES, case_operands, case_params, launch
+from .reference import product
+
+
+def reference(
+    x: Array, w: Matrix, y: Array, step: Array, *, cols: int, rows: int, y_stride: int, y_off: int
+) -> None:
+    """y[0, y_off : y_off + rows] += W x[0]; x (1, cols), w (rows, cols)."""
+    y[0, y_off : y_off + rows] += product(x[:1, :cols], w)[0]
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Every format and shape."""
+    for fmt in ALL_FORMATS:
+        for rows, cols in SHAPES:
+            yield Case(
+                f"{fmt} {rows}x{cols}", case_operands(rng, fmt, rows, cols), case_params(rows, cols)
+            )
+
+
+KERNEL = Kernel("matvec_add", launch, reference, cases)

@@ -1,0 +1,66 @@
+"""How the mat-vec family is launched, and the operands of its cases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .kernel import Array, Launch, Matrix, Params, Shaped
+from .limits import Limits
+from .reference import random_matrix, step_words
+
+ALL_FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+
+
+def grid_2d(count: int, limits: Limits) -> tuple[int, int, int]:
+    """`count` workgroups as a grid within the device's limits; shaders ignore the surplus."""
+    x = min(count, limits.grid[0])
+    return (x, -(-count // x), 1)
+
+
+def lanes_per_row(cols: int, rows: int, limits: Limits) -> int:
+    """Lanes that share a row: about two chunks of 32 values each, more when rows are few."""
+    chunks = cols // 32
+    lanes = 8
+    while lanes < 32 and lanes * 4 <= chunks:
+        lanes *= 2
+    if limits.subgroups:
+        lanes = min(lanes, limits.subgroup_size)
+    return lanes
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """Groups of lanes take rows; small matrices get small workgroups so that all units work."""
+    n, cols = int(params["rows"]), int(params["cols"])
+    lanes = lanes_per_row(cols, n, limits)
+    # four rows per group reuse the input vector from registers once there is work for everyone
+    enough = limits.compute_units * 2048
+    per_group = 4 if n * lanes >= enough * 4 else 2 if n * lanes >= enough * 2 else 1
+    if limits.compute_units == 1:
+        per_group = 4
+    size = limits.workgroup(64 if n * lanes < enough else 128, lanes)
+    groups = -(-n // (size // lanes * per_group))
+    build = f"{ops['w'].format_name}.{'SG1' if limits.subgroups else 'SG0'}"
+    subgroup = limits.subgroup_size if limits.subgroups else 0
+    return Launch(build, (size, lanes, per_group), grid_2d(groups, limits), subgroup)
+
+
+def case_operands(
+    rng: np.random.Generator, fmt: str, rows: int, cols: int, stacked: int = 1
+) -> dict[str, Array | Matrix]:
+    """x (1, cols), w (stacked * rows, cols), y (1, rows), step: one token."""
+    w = random_matrix(rng, fmt, stacked * rows, cols, 1 / np.sqrt(cols))
+    x: Any = rng.standard_normal((1, cols)).astype(np.float32)
+    y: Any = rng.standard_normal((1, rows)).astype(np.float32)
+    return {"x": x, "w": w, "y": y, "step": step_words(1, 5)}
+
+
+def case_params(rows: int, cols: int) -> dict[str, int | float]:
+    """Push words of a product that writes its rows at the start of y."""
+    return {"cols": cols, "rows": rows, "y_stride": rows, "y_off": 0}
+
+
+# (rows, cols): one row, ragged rows, long rows, real shapes of a small model
+SHAPES = ((1, 256), (3, 512), (67, 256), (576, 768), (33, 4096), (192, 1536))

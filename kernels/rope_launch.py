@@ -1,0 +1,69 @@
+"""Launch, reference and cases of the two rope_kv kernels, which differ in how values pair up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..engine import step as words
+from .kernel import Array, Case, Launch, Params, Shaped
+from .limits import Limits
+from .reference import Floats, step_words
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """One invocation per pair of values of a row of qkv; rows of the batch along y."""
+    heads = int(params["n_head"]) + 2 * int(params["n_head_kv"])
+    pairs = heads * int(params["head_dim"]) // 2
+    size = limits.workgroup(64)
+    return Launch(ops["k"].format_name, (size,), (-(-pairs // size), rows, 1))
+
+
+def rotate(x: Floats, table: Floats, first: Any, second: Any) -> Floats:
+    """x (n, heads, dim) rotated by table (n, n_rot / 2, 2): pairs are x[..., first], [second]."""
+    cos, sin = table[:, None, :, 0], table[:, None, :, 1]
+    out = x.copy()
+    a, b = x[..., first], x[..., second]
+    out[..., first] = a * cos - b * sin
+    out[..., second] = a * sin + b * cos
+    return out
+
+
+def rope_and_store(
+    qkv: Array, rope: Array, k: Array, v: Array, step: Array,
+    shape: tuple[int, int, int], first: Any, second: Any,
+) -> None:
+    """Rotate q of qkv in place, write k (rotated) and v into cache rows pos … pos + n - 1."""
+    n, pos = int(step[words.N]), int(step[words.POS])
+    n_head, n_head_kv, dim = shape
+    rows = qkv[:n].reshape(n, n_head + 2 * n_head_kv, dim)
+    table = rope[pos : pos + n]
+    rows[:, :n_head] = rotate(rows[:, :n_head], table, first, second)
+    keys = rotate(rows[:, n_head : n_head + n_head_kv], table, first, second)
+    k[pos : pos + n] = keys.reshape(n, -1)
+    v[pos : pos + n] = rows[:, n_head + n_head_kv :].reshape(n, -1)
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Both cache types; whole and partial rotation; one token and a batch in mid-context."""
+    for dtype in (np.float16, np.float32):
+        for n, pos, n_head, n_head_kv, dim, n_rot in (
+            (1, 0, 9, 3, 64, 64), (5, 7, 4, 2, 128, 96), (3, 2, 3, 3, 20, 20),
+        ):
+            rows = pos + n + 2
+            angle = rng.uniform(0, 6.28, (rows, n_rot // 2))
+            width = n_head_kv * dim
+            qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
+            ops = {
+                "qkv": qkv.astype(np.float32),
+                "rope": np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32),
+                "k": rng.standard_normal((rows, width)).astype(dtype),
+                "v": rng.standard_normal((rows, width)).astype(dtype),
+                "step": step_words(n, pos),
+            }
+            params = {"n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "n_rot": n_rot}
+            limit = 1e-7 if dtype is np.float16 else 1e-12
+            name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+            yield Case(f"{name} rot={n_rot}", ops, params, rows=n, limit=limit)

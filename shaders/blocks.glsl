@@ -1,0 +1,201 @@
+// Decoding of weight formats in chunks of 32 values: the unit of work of mat-vec, matmul, embed.
+//
+// Chunk c of a row is two groups of 16 values, at columns chunk_a(c) and chunk_b(c). Chunk g of
+// the whole matrix (g = row * cols / 32 + c) has its 4-bit quants in one 16-byte vector of plane 0.
+// A value is scale * quant + minimum, both per group: chunk_scales(g) = (scale a, min a, scale b,
+// min b). Layouts: ggml-quants.h of llama.cpp, split into the planes of engine/blocks.py.
+// The including shader declares WEIGHT(_, w) and the plane offsets p.w_p0 … p.w_p3 (in words).
+
+uint byte_of(uint word, uint i) { return (word >> (8u * i)) & 0xFFu; }
+
+// the four bytes of a word as floats
+vec4 bytes4(uint q) {
+    return vec4(float(q & 0xFFu), float((q >> 8) & 0xFFu), float((q >> 16) & 0xFFu), float(q >> 24));
+}
+
+float half_at(uint plane, uint i) {
+    vec2 pair = unpackHalf2x16(w[plane + (i >> 1)]);
+    return (i & 1u) == 0u ? pair.x : pair.y;
+}
+
+#if defined(F32) || defined(F16) || defined(BF16) || defined(Q8_0)
+#define WHOLE_VALUES 1
+#endif
+
+#if defined(Q4_K) || defined(Q5_K)
+// columns: 64 values per pair of 16-byte vectors, low nibbles first (block_q4_K)
+uint chunk_a(uint c) { return (c >> 1) * 64u + (c & 1u) * 16u; }
+uint chunk_b(uint c) { return chunk_a(c) + 32u; }
+#elif defined(Q6_K)
+// columns: 128 values per four vectors, high nibbles 64 columns on (block_q6_K)
+uint chunk_a(uint c) { return (c >> 2) * 128u + (c & 3u) * 16u; }
+uint chunk_b(uint c) { return chunk_a(c) + 64u; }
+#else
+uint chunk_a(uint c) { return c * 32u; }
+uint chunk_b(uint c) { return c * 32u + 16u; }
+#endif
+
+#if defined(F32)
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uint at = p.w_p0 / 4u + g * 8u;
+    for (uint k = 0u; k < 4u; k++) {
+        a[k] = uintBitsToFloat(w4[at + k]);
+        b[k] = uintBitsToFloat(w4[at + 4u + k]);
+    }
+}
+#elif defined(F16)
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uint at = p.w_p0 / 4u + g * 4u;
+    for (uint k = 0u; k < 2u; k++) {
+        uvec4 u = w4[at + k], v = w4[at + 2u + k];
+        a[2u * k] = vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y));
+        a[2u * k + 1u] = vec4(unpackHalf2x16(u.z), unpackHalf2x16(u.w));
+        b[2u * k] = vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y));
+        b[2u * k + 1u] = vec4(unpackHalf2x16(v.z), unpackHalf2x16(v.w));
+    }
+}
+#elif defined(BF16)
+vec4 bf16_pairs(uint lo, uint hi) {
+    return uintBitsToFloat(uvec4(lo << 16, lo & 0xFFFF0000u, hi << 16, hi & 0xFFFF0000u));
+}
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uint at = p.w_p0 / 4u + g * 4u;
+    for (uint k = 0u; k < 2u; k++) {
+        uvec4 u = w4[at + k], v = w4[at + 2u + k];
+        a[2u * k] = bf16_pairs(u.x, u.y);
+        a[2u * k + 1u] = bf16_pairs(u.z, u.w);
+        b[2u * k] = bf16_pairs(v.x, v.y);
+        b[2u * k + 1u] = bf16_pairs(v.z, v.w);
+    }
+}
+#elif defined(Q8_0)
+vec4 signed4(uint q) {
+    int s = int(q);
+    return vec4(float((s << 24) >> 24), float((s << 16) >> 24), float((s << 8) >> 24),
+                float(s >> 24));
+}
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uint at = p.w_p0 / 4u + g * 2u;
+    uvec4 u = w4[at], v = w4[at + 1u];
+    for (uint k = 0u; k < 4u; k++) {
+        a[k] = signed4(u[k]);
+        b[k] = signed4(v[k]);
+    }
+}
+#else
+// bit i of `bits` moved to bit 4 of byte i, for the fifth bit of 5-bit quants
+uint fifth_bits(uint bits) {
+    return ((bits & 1u) << 4) | ((bits & 2u) << 11) | ((bits & 4u) << 18) | ((bits & 8u) << 25);
+}
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uvec4 q = w4[p.w_p0 / 4u + g];
+    uvec4 lo = q & 0x0F0F0F0Fu, hi = (q >> 4) & 0x0F0F0F0Fu;
+#if defined(Q5_0) || defined(Q5_1)
+    uint h = w[p.w_p1 + g];  // bit j = fifth bit of value j
+    for (uint k = 0u; k < 4u; k++) {
+        lo[k] |= fifth_bits(h >> (4u * k));
+        hi[k] |= fifth_bits(h >> (16u + 4u * k));
+    }
+#elif defined(Q5_K)
+    // qh (32 bytes): bit s of byte l = fifth bit of value l of the s-th group of 32
+    uvec4 h = w4[p.w_p1 / 4u + (g >> 3) * 2u + (g & 1u)] >> (g & 6u);
+    lo |= (h & 0x01010101u) << 4;
+    hi |= (h & 0x02020202u) << 3;
+#elif defined(Q6_K)
+    // qh (64 bytes): two bits per value; half n = bytes 32n …, shift 2 * (group of 32)
+    uvec4 h = w4[p.w_p1 / 4u + (g >> 3) * 4u + ((g & 4u) >> 1) + (g & 1u)] >> (g & 2u);
+    lo |= (h & 0x03030303u) << 4;
+    hi |= h & 0x30303030u;
+#endif
+    for (uint k = 0u; k < 4u; k++) {
+        a[k] = bytes4(lo[k]);
+        b[k] = bytes4(hi[k]);
+    }
+}
+#endif
+
+// What is taken off a quant before scaling, for the formats with a fixed offset.
+#if defined(Q4_0)
+const float QUANT_OFFSET = 8.0;
+#elif defined(Q5_0)
+const float QUANT_OFFSET = 16.0;
+#elif defined(Q6_K)
+const float QUANT_OFFSET = 32.0;
+#else
+const float QUANT_OFFSET = 0.0;
+#endif
+
+#if defined(Q4_K) || defined(Q5_K)
+// Six-bit scale and minimum of group s (0 … 7) from the 12 bytes after d and dmin
+vec2 scale_min_k4(uvec4 head, uint s) {
+    uint j = s & 3u;
+    uint lo = byte_of(head.y, j), mi = byte_of(head.z, j), hi = byte_of(head.w, j);
+    uvec2 v = s < 4u ? uvec2(lo & 63u, mi & 63u)
+                     : uvec2((hi & 15u) | ((lo >> 6) << 4), (hi >> 4) | ((mi >> 6) << 4));
+    return vec2(v) * unpackHalf2x16(head.x) * vec2(1.0, -1.0);
+}
+#endif
+
+// (scale a, minimum a, scale b, minimum b) with the fixed offset left out of the minimum
+vec4 chunk_scales(uint g) {
+#if defined(F32) || defined(F16) || defined(BF16)
+    return vec4(1.0, 0.0, 1.0, 0.0);
+#elif defined(Q4_0) || defined(Q8_0)
+    float d = half_at(p.w_p1, g);
+    return vec4(d, 0.0, d, 0.0);
+#elif defined(Q4_1)
+    vec2 dm = unpackHalf2x16(w[p.w_p1 + g]);
+    return dm.xyxy;
+#elif defined(Q5_0)
+    float d = half_at(p.w_p2, g);
+    return vec4(d, 0.0, d, 0.0);
+#elif defined(Q5_1)
+    vec2 dm = unpackHalf2x16(w[p.w_p2 + g]);
+    return dm.xyxy;
+#elif defined(Q4_K)
+    uvec4 head = w4[p.w_p1 / 4u + (g >> 3)];
+    return vec4(scale_min_k4(head, g & 6u), scale_min_k4(head, (g & 6u) + 1u));
+#elif defined(Q5_K)
+    uvec4 head = w4[p.w_p2 / 4u + (g >> 3)];
+    return vec4(scale_min_k4(head, g & 6u), scale_min_k4(head, (g & 6u) + 1u));
+#elif defined(Q6_K)
+    // 16 signed bytes: scale of values 16 i …; group a of the chunk is i = 8 n + part * 2 + half
+    float d = half_at(p.w_p3, g >> 3);
+    uint i = (g & 4u) * 2u + (g & 3u);
+    uint at = p.w_p2 + (g >> 3) * 4u;
+    int sa = int(w[at + (i >> 2)] << (24u - 8u * (i & 3u))) >> 24;
+    int sb = int(w[at + (i >> 2) + 1u] << (24u - 8u * (i & 3u))) >> 24;
+    return vec4(d * float(sa), 0.0, d * float(sb), 0.0);
+#endif
+}
+
+// The 32 decoded values of chunk g
+void chunk_values(uint g, out vec4 a[4], out vec4 b[4]) {
+    chunk_quants(g, a, b);
+#if !defined(F32) && !defined(F16) && !defined(BF16)
+    vec4 s = chunk_scales(g);
+    for (uint k = 0u; k < 4u; k++) {
+        a[k] = s.x * (a[k] - QUANT_OFFSET) + s.y;
+        b[k] = s.z * (b[k] - QUANT_OFFSET) + s.w;
+    }
+#endif
+}
+
+// Scalar product of chunk g with inputs xa, xb; sums = (sum of xa, sum of xb)
+float chunk_dot(uint g, vec4 xa[4], vec4 xb[4], vec2 sums) {
+    vec4 a[4], b[4];
+    chunk_quants(g, a, b);
+    float da = 0.0, db = 0.0;
+    for (uint k = 0u; k < 4u; k++) {
+        da += dot(a[k], xa[k]);
+        db += dot(b[k], xb[k]);
+    }
+#if defined(F32) || defined(F16) || defined(BF16)
+    return da + db;
+#else
+    vec4 s = chunk_scales(g);
+    da -= QUANT_OFFSET * sums.x;
+    db -= QUANT_OFFSET * sums.y;
+    return s.x * da + s.y * sums.x + s.z * db + s.w * sums.y;
+#endif
+}

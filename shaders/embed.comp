@@ -1,0 +1,35 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// Rows of the embedding matrix for the tokens of a batch: one workgroup per token.
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#include "types.glsl"
+#include "step.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint WORKGROUP = 32u;
+
+READS(0, uint, tokens)
+WEIGHT(1, w)
+UPDATES(2, vec4, x)
+READS(3, uint, step)
+// w holds the vocabulary rows [row0, row0 + rows): other tokens are another dispatch's
+PUSH { uint n_embd; uint row0; uint rows; PLANES(w); } p;
+
+#include "blocks.glsl"
+
+void main() {
+    uint i = gl_WorkGroupID.x;
+    if (step[STEP_STOP] != 0u || i >= step[STEP_N]) return;
+    uint row = tokens[i] - p.row0;  // wraps to a large number below row0
+    if (row >= p.rows) return;
+    uint chunks = p.n_embd / 32u;
+    for (uint c = gl_LocalInvocationID.x; c < chunks; c += WORKGROUP) {
+        vec4 a[4], b[4];
+        chunk_values(row * chunks + c, a, b);
+        uint at = i * (p.n_embd / 4u);
+        for (uint k = 0u; k < 4u; k++) {
+            x[at + chunk_a(c) / 4u + k] = a[k];
+            x[at + chunk_b(c) / 4u + k] = b[k];
+        }
+    }
+}

@@ -1,0 +1,67 @@
+// Sampling, first half: penalties on every logit, ordered keys, and the best of each group.
+//
+// A group is `group` neighbouring ids. The k best ids of the vocabulary all lie in the k groups
+// with the best maxima, so sample_pick reads n_vocab / group maxima and k groups, not n_vocab keys.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "types.glsl"
+#include "step.glsl"
+#include "sample_common.glsl"
+
+READS(0, float, logits)   // (1, n_vocab)
+READS(1, uint, settings)
+READS(2, uint, counts)    // (n_vocab) occurrences in the penalty window
+UPDATES(3, uint, step)
+WRITES(4, uint, keys)     // (n_vocab)
+WRITES(5, uint, best)     // (groups, 2): largest key, lowest id that has it
+
+PUSH { uint n_vocab; uint group; } p;
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 128u;
+const uint EACH = 4u; // neighbouring ids per invocation
+
+shared uint quad_key[THREADS];
+shared uint quad_id[THREADS];
+shared uint bad_total;
+
+float penalized(float x, uint count) {
+    x *= uintBitsToFloat(settings[x > 0.0 ? SET_INV_REPEAT : SET_REPEAT]);
+    precise float cost = float(count) * uintBitsToFloat(settings[SET_FREQUENCY]);
+    cost = cost + uintBitsToFloat(settings[SET_PRESENCE]);
+    precise float y = x - cost;
+    return clamp(y, -3.4028235e38, 3.4028235e38); // a finite logit stays finite
+}
+
+void main() {
+    if (step[STEP_STOP] != 0u) return;
+    uint t = gl_LocalInvocationID.x;
+    if (t == 0u) bad_total = 0u;
+    barrier();
+    bool penalties = settings[SET_WINDOW] != 0u;
+    uint first = (gl_WorkGroupID.x * THREADS + t) * EACH;
+    uint top = 0u, top_id = first, bad = 0u;
+    for (uint id = first; id < min(first + EACH, p.n_vocab); id++) {
+        float x = logits[id];
+        uint key = order_key(x);
+        if (key == 0u) bad++;
+        else if (penalties && counts[id] != 0u) key = order_key(penalized(x, counts[id]));
+        keys[id] = key;
+        if (key > top) { top = key; top_id = id; }
+    }
+    quad_key[t] = top;
+    quad_id[t] = top_id;
+    if (bad != 0u) atomicAdd(bad_total, bad);
+    barrier();
+    if (t == 0u && bad_total != 0u) atomicAdd(step[STEP_BAD], bad_total);
+
+    uint quads = p.group / EACH; // invocations that share a group
+    uint index = gl_WorkGroupID.x * (THREADS / quads) + t;
+    if (t >= THREADS / quads || index * p.group >= p.n_vocab) return;
+    for (uint i = 0u; i < quads; i++) {
+        uint key = quad_key[t * quads + i];
+        if (i == 0u || key > top) { top = key; top_id = quad_id[t * quads + i]; }
+    }
+    best[2u * index] = top;
+    best[2u * index + 1u] = top_id;
+}
