@@ -1,0 +1,318 @@
+"""From a container to plans: buffers, weights and the steps that all families share.
+
+`arch/*.py` lists the dispatches of a layer with the verbs of `Builder` (project, attend, …).
+Decode (one token) and prefill (a batch) are the same list: a verb picks the mat-vec or the matmul
+form. Plans share buffers and weights, so both can be recorded over one allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from ..kernels import (
+    attention,
+    attention_combine,
+    attention_prefill,
+    embed,
+    matmul,
+    matmul_add,
+    matvec,
+    matvec_add,
+    norm_matvec,
+    norm_matvec_swiglu,
+    rmsnorm,
+    rope_kv,
+    rope_kv_halves,
+    swiglu,
+)
+from ..kernels.kernel import Kernel
+from . import step
+from .arch import llama
+from .blocks import FORMATS, Matrix
+from .container import Container
+from .errors import ModelError
+from .plan import Buf, Dispatch, Operand, Phase, Plan, Role, Weight
+from .spec import ModelSpec
+
+CHUNK = 32  # columns that a kernel takes at a time: every row length is a multiple
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What an executor decides about its plans. `binding_bytes`: most bytes of one weight."""
+
+    n_ctx: int
+    batch: int = 512
+    cache_k: str = "F16"
+    cache_v: str = "F16"
+    splits: int = 1
+    binding_bytes: int = 1 << 62
+
+
+class Weights:
+    """Weight operands by name, made once: stacks of equal formats, split where too large."""
+
+    def __init__(self, container: Container, binding_bytes: int) -> None:
+        self._container, self._limit = container, binding_bytes
+        self._made: dict[str, Weight] = {}
+        self._matrices: dict[str, Matrix] = {}
+
+    def matrix(self, name: str, rows: int, cols: int) -> Matrix:
+        """The named matrix; row lengths that the kernels cannot take are refused."""
+        if name not in self._matrices:
+            m = self._container.matrix(name, rows, cols)
+            if cols % CHUNK:
+                raise self._container.fail(name, f"has rows of {cols} values, which is no "
+                                                 f"multiple of {CHUNK}")  # fmt: skip
+            self._matrices[name] = m
+        return self._matrices[name]
+
+    def _weight(self, name: str, parts: tuple[Matrix, ...]) -> Weight:
+        return self._made.setdefault(name, Weight(name, parts))
+
+    def vector(self, name: str, n: int) -> Weight:
+        """A norm's gain as one float32 row."""
+        if name not in self._made:
+            values = self._container.vector(name, n)
+            self._weight(name, (Matrix.of(FORMATS["F32"], values.view(np.uint8), n),))
+        return self._made[name]
+
+    def fits(self, *parts: Matrix) -> bool:
+        """Whether the parts can be one binding."""
+        return sum(m.raw.nbytes for m in parts) <= self._limit
+
+    def rows(self, names: Sequence[str], rows: Sequence[int], cols: int) -> Iterator[
+        tuple[Weight, int]
+    ]:
+        """The named matrices as (weight, first output row): one stack per run of one format."""
+        mats = [(n, self.matrix(n, r, cols)) for n, r in zip(names, rows, strict=True)]
+        first = 0
+        for _, run in groupby(mats, key=lambda item: item[1].fmt.name):
+            group = list(run)
+            if self.fits(*(m for _, m in group)):
+                yield self._weight("|".join(n for n, _ in group), tuple(m for _, m in group)), first
+            else:
+                yield from self._split(group, first)
+            first += sum(m.rows for _, m in group)
+
+    def _split(self, group: list[tuple[str, Matrix]], first: int) -> Iterator[tuple[Weight, int]]:
+        for name, m in group:
+            most = max(1, self._limit // m.raw[:1].nbytes)
+            for start in range(0, m.rows, most):
+                raw = m.raw[start : start + most]
+                part = Matrix(m.fmt, raw, len(raw), m.cols)
+                yield self._weight(f"{name}[{start}:]", (part,)), first + start
+            first += m.rows
+
+    @property
+    def all(self) -> tuple[Weight, ...]:
+        """Every weight that the plans made so far use, once each."""
+        return tuple(self._made.values())
+
+
+@dataclass
+class Builder:
+    """Collects the dispatches of one plan. `rows` is the batch: 1 builds the decode form."""
+
+    spec: ModelSpec
+    opts: PlanOptions
+    weights: Weights
+    rows: int
+    out: list[Dispatch] = field(default_factory=list)
+
+    def buf(self, name: str, width: int) -> Buf:
+        """An activation of (batch, width) float32, shared by all plans."""
+        return Buf(name, (self.opts.batch, width))
+
+    @property
+    def step(self) -> Buf:
+        """The step words."""
+        return Buf("step", (step.WORDS,), "U32", Role.STATE)
+
+    @property
+    def tokens(self) -> Buf:
+        """Token ids of the batch."""
+        return Buf("tokens", (self.opts.batch,), "U32", Role.STATE)
+
+    @property
+    def rope(self) -> Buf:
+        """Cosines and sines (n_ctx, pairs, 2)."""
+        return Buf("rope", (self.opts.n_ctx, self.spec.rope.dims // 2, 2), role=Role.CONSTANT)
+
+    def cache(self, which: str, layer: int) -> Buf:
+        """Keys ("k") or values ("v") of one layer: (n_ctx, n_head_kv * head_dim)."""
+        dtype = self.opts.cache_k if which == "k" else self.opts.cache_v
+        shape = (self.opts.n_ctx, self.spec.n_head_kv * self.spec.head_dim)
+        return Buf(f"{which}.{layer}", shape, dtype, Role.CACHE)
+
+    def add(
+        self, kernel: Kernel, phase: Phase, label: str, params: dict[str, int | float],
+        **operands: Operand,
+    ) -> None:
+        """Append one dispatch; `step` is an operand of every kernel."""
+        self.out.append(Dispatch(kernel, {**operands, "step": self.step}, params, phase, label))
+
+    def embed(self, x: Buf, name: str) -> None:
+        """x = rows of the embedding matrix for the batch's tokens."""
+        s = self.spec
+        for w, row0 in self.weights.rows([name], [s.n_vocab], s.n_embd):
+            params: dict[str, int | float] = {"n_embd": s.n_embd, "row0": row0, "rows": w.rows}
+            self.add(embed.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, x=x)
+
+    def norm(self, x: Buf, gain: str, y: Buf, phase: Phase) -> None:
+        """y = rmsnorm(x) * gain."""
+        g = self.weights.vector(gain, x.cols)
+        params = {"n_embd": x.cols, "eps": self.spec.eps}
+        self.add(rmsnorm.KERNEL, phase, gain, params, x=x, g=g, y=y)
+
+    def norm_project(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+    ) -> None:
+        """y = [W1; W2; …] (rmsnorm(x) * gain): fused for one token, through `normed` for more."""
+        if self.rows > 1:
+            normed = self.buf("normed", x.cols)
+            self.norm(x, gain, normed, phase)
+            self.project(normed, names, rows, y, phase)
+            return
+        self.norm_project_last(x, gain, names, rows, y, phase)
+
+    def norm_project_last(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+    ) -> None:
+        """The fused form for the last token of the batch; y row 0."""
+        g = self.weights.vector(gain, x.cols)
+        for w, first in self.weights.rows(names, rows, x.cols):
+            params = self._product(w, x, y, first) | {"eps": self.spec.eps}
+            self.add(norm_matvec.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
+
+    def project(
+        self, x: Buf, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+    ) -> None:
+        """y = [W1; W2; …] x."""
+        one = self.rows == 1
+        for w, first in self.weights.rows(names, rows, x.cols):
+            params = self._product(w, x, y, first)
+            kernel = matvec.KERNEL if one else matmul.KERNEL
+            self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
+
+    def project_add(self, x: Buf, name: str, y: Buf, phase: Phase) -> None:
+        """y += W x, the residual connection."""
+        one = self.rows == 1
+        for w, first in self.weights.rows([name], [y.cols], x.cols):
+            params = self._product(w, x, y, first)
+            kernel = matvec_add.KERNEL if one else matmul_add.KERNEL
+            self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
+
+    def _product(self, w: Weight, x: Buf, y: Buf, first: int) -> dict[str, int | float]:
+        return {"cols": x.cols, "rows": w.rows, "y_stride": y.cols, "y_off": first}
+
+    def _strided(self, params: dict[str, int | float], x: Buf) -> dict[str, int | float]:
+        return params if self.rows == 1 else params | {"x_stride": x.cols}
+
+    def rope_and_store(self, qkv: Buf, layer: int) -> None:
+        """Rotate q and k, write k and v into the layer's cache."""
+        s = self.spec
+        kernel = rope_kv if s.rope.mode == "interleaved" else rope_kv_halves
+        params: dict[str, int | float] = {
+            "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
+            "n_rot": s.rope.dims,
+        }  # fmt: skip
+        self.add(
+            kernel.KERNEL, Phase.QKV, f"blk.{layer}.rope", params, qkv=qkv, rope=self.rope,
+            k=self.cache("k", layer), v=self.cache("v", layer),
+        )  # fmt: skip
+
+    def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
+        """y = softmax(q k^T / sqrt(head_dim)) v over the cache, causal."""
+        s = self.spec
+        params: dict[str, int | float] = {
+            "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
+            "scale": s.head_dim**-0.5, "window": s.window or 0,
+        }  # fmt: skip
+        label, phase = f"blk.{layer}.attention", Phase.ATTENTION
+        k, v = self.cache("k", layer), self.cache("v", layer)
+        if self.rows > 1:
+            self.add(attention_prefill.KERNEL, phase, label, params, qkv=qkv, k=k, v=v, y=y)
+            return
+        splits = self.opts.splits
+        part = Buf("part", (s.n_head, splits, s.head_dim + 2))
+        self.add(
+            attention.KERNEL, phase, label, params | {"splits": splits}, qkv=qkv, k=k, v=v, part=part
+        )
+        join: dict[str, int | float] = {
+            "n_head": s.n_head, "head_dim": s.head_dim, "splits": splits,
+        }  # fmt: skip
+        self.add(attention_combine.KERNEL, phase, label, join, part=part, y=y)
+
+    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+        """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain."""
+        n_ff, phase = y.cols, Phase.FFN
+        mats = [self.weights.matrix(n, n_ff, x.cols) for n in (gate, up)]
+        stacks = mats[0].fmt is mats[1].fmt and self.weights.fits(*mats)
+        if self.rows == 1 and stacks:
+            ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+            g = self.weights.vector(gain, x.cols)
+            params = self._product(w, x, y, 0) | {"rows": n_ff, "eps": self.spec.eps}
+            self.add(norm_matvec_swiglu.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
+            return
+        both = self.buf("gate_up", 2 * n_ff)
+        self.norm_project(x, gain, [gate, up], [n_ff, n_ff], both, phase)
+        self.add(swiglu.KERNEL, phase, f"{gate}|{up}", {"n_ff": n_ff}, gu=both, y=y)
+
+
+FAMILIES: dict[str, Callable[[Builder], Buf]] = {"llama": llama.layers}
+
+
+class Forward:
+    """The plans of one model for one executor, over shared buffers and weights."""
+
+    def __init__(self, container: Container, spec: ModelSpec, opts: PlanOptions) -> None:
+        if spec.head_dim % 4:
+            raise ModelError(container.path, f"head size {spec.head_dim} is no multiple of 4")
+        self.spec, self.opts = spec, opts
+        self.weights = Weights(container, opts.binding_bytes)
+        self._output = "token_embd.weight" if spec.tied else "output.weight"
+
+    @property
+    def logits(self) -> Buf:
+        """Logits of the last token (1, n_vocab)."""
+        return Buf("logits", (1, self.spec.n_vocab))
+
+    @property
+    def all_logits(self) -> Buf:
+        """Logits of several tokens: as many rows as keep the buffer near 64 MB, at most 64."""
+        rows = max(1, min(self.opts.batch, 64, (16 << 20) // self.spec.n_vocab))
+        return Buf("all_logits", (rows, self.spec.n_vocab), role=Role.OUTPUT)
+
+    def _builder(self, rows: int) -> tuple[Builder, Buf]:
+        b = Builder(self.spec, self.opts, self.weights, rows)
+        return b, FAMILIES[self.spec.arch](b)
+
+    def decode(self, sampling: Sequence[Dispatch] = ()) -> Plan:
+        """One token: embedding, layers, head, then the sampling dispatches over `logits`."""
+        b, x = self._builder(1)
+        self._head(b, x)
+        return Plan(1, (*b.out, *sampling), "decode")
+
+    def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
+        """A batch of up to `rows` tokens; `head` also computes the last token's logits."""
+        b, x = self._builder(max(rows, 2))
+        if head:
+            self._head(b, x)
+        return Plan(rows, (*b.out, *tail), f"prefill {rows}")
+
+    def score(self) -> Plan:
+        """A batch of up to `all_logits.rows` tokens with the logits of every one."""
+        b, x = self._builder(max(self.all_logits.rows, 2))
+        normed = b.buf("normed", x.cols)
+        b.norm(x, "output_norm.weight", normed, Phase.HEAD)
+        b.project(normed, [self._output], [self.spec.n_vocab], self.all_logits, Phase.HEAD)
+        return Plan(self.all_logits.rows, tuple(b.out), "score")
+
+    def _head(self, b: Builder, x: Buf) -> None:
+        names, rows = [self._output], [self.spec.n_vocab]
+        b.norm_project_last(x, "output_norm.weight", names, rows, self.logits, Phase.HEAD)
