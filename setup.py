@@ -79,7 +79,7 @@ def _extensions() -> list[Extension]:
         Extension(
             "kompute_llm._layer",
             [LAYER],
-            extra_compile_args=["-O2", "-std=gnu11", "-Wall", "-Wextra"],
+            extra_compile_args=["-O2", "-g0", "-std=gnu11", "-Wall", "-Wextra"],
             libraries=["dl", "pthread"],
         )
     ]
