@@ -1,0 +1,157 @@
+"""Shader against reference: one case of a kernel on a device, outputs poisoned beforehand."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import kernels
+from ..kernels.kernel import Access, Array, Case, Kernel
+from .blocks import Matrix, pack_planes
+from .device import Device
+from .plan import Buf, Weight
+from .recorder import Algorithms, push_words
+
+POISON = 0xFFC0DEAD  # a NaN, as float32 and as a pair of float16
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What one case gave: errors over all outputs, the limit, the verdict and why it failed."""
+
+    kernel: str
+    case: str
+    build: str
+    nmse: float
+    max_rel: float
+    limit: float
+    ok: bool
+    note: str = ""
+
+
+def all_kernels() -> list[Kernel]:
+    """Every kernel of the package, by name."""
+    found = {}
+    for module in pkgutil.iter_modules(kernels.__path__):
+        kernel = getattr(
+            importlib.import_module(f"{kernels.__name__}.{module.name}"), "KERNEL", None
+        )
+        if isinstance(kernel, Kernel):
+            found[kernel.name] = kernel
+    return [found[name] for name in sorted(found)]
+
+
+def _words(value: Array | Matrix) -> npt.NDArray[np.uint32]:
+    """An operand as the device holds it, at least one word and whole vectors of 16 bytes."""
+    raw: Any = pack_planes(value) if isinstance(value, Matrix) else value
+    flat = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
+    out = np.zeros(max(16, -(-flat.size // 16) * 16), np.uint8)
+    out[: flat.size] = flat
+    return out.view(np.uint32)
+
+
+def _shape(name: str, value: Array | Matrix) -> Any:
+    """The operand as launches see it."""
+    if isinstance(value, Matrix):
+        return Weight(name, (value,))
+    kind = {"float32": "F32", "float16": "F16", "uint32": "U32"}[value.dtype.name]
+    return Buf(name, value.shape, kind)
+
+
+def _params(kernel: Kernel, case: Case) -> dict[str, int | float]:
+    """Push words of a case: its own, planes of weights at the start of their buffer."""
+    values = dict(case.params)
+    for b in kernel.interface.bindings:
+        op = case.operands[b.name]
+        if isinstance(op, Matrix):
+            sizes = op.fmt.plane_words(op.raw.size // op.fmt.bytes)
+            for i in range(4):
+                values[f"{b.name}_p{i}"] = sum(sizes[:i]) if i < len(sizes) else 0
+    for name, _ in kernel.interface.push:
+        if name.endswith("_base"):
+            values.setdefault(name, 0)
+    return values
+
+
+def run_shader(
+    device: Device, kernel: Kernel, case: Case, algorithms: Algorithms
+) -> tuple[dict[str, Array], str]:
+    """Run the shader of a case; returns the outputs (shapes and dtypes of the operands), build."""
+    tensors = {}
+    for b in kernel.interface.bindings:
+        words = _words(case.operands[b.name])
+        tensor = device.exchange(words.size, b.name)
+        if b.access is Access.WRITE:
+            words = np.full_like(words, POISON)
+        tensor.data()[: words.size] = words
+        tensors[b.name] = tensor
+    shapes = {n: _shape(n, v) for n, v in case.operands.items()}
+    launch = kernel.launch(shapes, case.params, case.rows, device.limits)
+    seq = device.sequence()
+    bound = [tensors[b.name] for b in kernel.interface.bindings]
+    device.sync_device(seq, bound)
+    push = push_words(kernel, _params(kernel, case))
+    device.record(seq, algorithms.get(kernel, launch, bound), push, launch.grid)
+    outs = [b.name for b in kernel.interface.bindings if b.access in (Access.WRITE, Access.UPDATE)]
+    device.sync_local(seq, [tensors[n] for n in outs])
+    device.eval(seq)
+    results = {}
+    for n in outs:
+        value: Any = case.operands[n]
+        raw = tensors[n].data().view(np.uint8)[: value.nbytes]
+        results[n] = raw.view(value.dtype).reshape(value.shape).copy()
+    return results, launch.build
+
+
+def run_reference(kernel: Kernel, case: Case) -> dict[str, Array]:
+    """Outputs of the NumPy reference; WRITE bindings start as NaN or poison words."""
+    operands: dict[str, Any] = {}
+    outs = []
+    for b in kernel.interface.bindings:
+        value: Any = case.operands[b.name]
+        if b.access in (Access.WRITE, Access.UPDATE):
+            value = value.copy()
+            if b.access is Access.WRITE:
+                value.fill(POISON if value.dtype == np.uint32 else np.nan)
+            outs.append(b.name)
+        operands[b.name] = value
+    kernel.reference(**operands, **case.params)
+    return {n: operands[n] for n in outs}
+
+
+def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> CaseResult:
+    """NMSE and largest error relative to the largest value, over all outputs of a case."""
+    want = run_reference(kernel, case)
+    nmse = max_rel = 0.0
+    note = ""
+    for n, reference in want.items():
+        mask = case.only.get(n, np.ones(reference.shape, bool))
+        a, b = reference[mask], got[n][mask]
+        if case.exact or reference.dtype == np.uint32:
+            wrong = int(np.count_nonzero(a.view(np.uint32) != b.view(np.uint32)))
+            if wrong:
+                note, nmse = f"{n}: {wrong} of {a.size} words differ", np.inf
+            continue
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        if not np.isfinite(b).all():
+            note = f"{n}: {np.count_nonzero(~np.isfinite(b))} values not finite or not written"
+            nmse = np.inf
+            continue
+        nmse = max(nmse, float(np.square(a - b).sum() / max(np.square(a).sum(), 1e-300)))
+        max_rel = max(max_rel, float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)))
+    ok = nmse <= case.limit and not note
+    return CaseResult(kernel.name, case.name, build, nmse, max_rel, case.limit, ok, note)
+
+
+def run_case(
+    device: Device, kernel: Kernel, case: Case, algorithms: Algorithms | None = None
+) -> CaseResult:
+    """Run one case on a device and compare it with the reference."""
+    made = algorithms or Algorithms(device)
+    got, build = run_shader(device, kernel, case, made)
+    return compare(kernel, case, got, build)

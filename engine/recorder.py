@@ -1,0 +1,120 @@
+"""Dispatches into recorded sequences: algorithms made once, push words, barriers left out.
+
+A barrier is needed only where a dispatch touches what an earlier one since the last barrier
+wrote (or writes what one read). The shaders' own declarations say who reads and writes what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..kernels.kernel import Access, Array, Kernel, Launch, Params, Shaped
+from .device import Device
+from .plan import Buf, Dispatch, Weight
+
+Region = tuple[str, int, int]  # buffer, first and one past the last column
+WHOLE = 1 << 62
+
+
+def push_words(kernel: Kernel, values: Mapping[str, int | float]) -> Array:
+    """The push constants of a kernel as uint32 words, floats by their bits."""
+    words = np.zeros(len(kernel.interface.push), np.uint32)
+    for i, (name, kind) in enumerate(kernel.interface.push):
+        if kind == "float":
+            words[i : i + 1].view(np.float32)[0] = values[name]
+        else:
+            words[i] = int(values[name]) & 0xFFFFFFFF
+    return words
+
+
+class Algorithms:
+    """kp algorithms by (kernel, build, constants, bindings), made when first needed."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def get(self, kernel: Kernel, launch: Launch, tensors: list[Any]) -> Any:
+        """The algorithm for these bindings, compiled on the first request."""
+        key = (kernel.name, launch.build, launch.spec, launch.subgroup_size, *map(id, tensors))
+        if key not in self._made:
+            self._made[key] = self.device.algorithm(
+                f"{kernel.name}.{launch.build}" if launch.build else kernel.name,
+                tensors, kernel.spirv(launch.build), launch.spec,
+                len(kernel.interface.push), launch.subgroup_size,
+            )  # fmt: skip
+        return self._made[key]
+
+    def record(
+        self, seq: Any, kernel: Kernel, tensors: Mapping[str, Any], shapes: Mapping[str, Shaped],
+        params: Params, rows: int, independent: bool = False,
+    ) -> None:
+        """Record one launch. `params` has all push words, also offsets of weights and caches."""
+        launch = kernel.launch(shapes, params, rows, self.device.limits)
+        bound = [tensors[b.name] for b in kernel.interface.bindings]
+        algorithm = self.get(kernel, launch, bound)
+        push = push_words(kernel, params)
+        self.device.record(seq, algorithm, push, launch.grid, independent=independent)
+
+
+@dataclass
+class Hazards:
+    """Regions read and written since the last barrier of a sequence."""
+
+    reads: set[Region] = field(default_factory=set)
+    writes: set[Region] = field(default_factory=set)
+    started: bool = False
+
+    def admit(self, d: Dispatch) -> bool:
+        """Whether `d` may run beside what came since the last barrier; takes note of it."""
+        reads, writes = regions(d)
+        clash = _overlap(writes, self.reads | self.writes) or _overlap(reads, self.writes)
+        independent = self.started and not clash
+        if not independent:
+            self.reads, self.writes = set(), set()
+        self.reads |= reads
+        self.writes |= writes
+        self.started = True
+        return independent
+
+
+def regions(d: Dispatch) -> tuple[set[Region], set[Region]]:
+    """What a dispatch reads and writes. Products fill the columns y_off … y_off + rows of y."""
+    reads: set[Region] = set()
+    writes: set[Region] = set()
+    for b in d.kernel.interface.bindings:
+        op = d.operands[b.name]
+        if not isinstance(op, Buf):
+            continue
+        first, stop = 0, WHOLE
+        if b.name == "y" and "y_off" in d.params:
+            first = int(d.params["y_off"])
+            stop = first + int(d.params["rows"])
+        region = (op.name, first, stop)
+        if b.access is not Access.WRITE:
+            reads.add(region)
+        if b.access is not Access.READ:
+            writes.add(region)
+    return reads, writes
+
+
+def _overlap(a: set[Region], b: set[Region]) -> bool:
+    return any(x[0] == y[0] and x[1] < y[2] and y[1] < x[2] for x in a for y in b)
+
+
+def offsets(d: Dispatch, places: Mapping[str, tuple[int, ...]]) -> dict[str, int | float]:
+    """All push words of a dispatch: its own, weight planes NAME_p0 …, cache starts NAME_base."""
+    values = dict(d.params)
+    for b in d.kernel.interface.bindings:
+        op = d.operands[b.name]
+        if isinstance(op, Weight):
+            planes = places[op.name]
+            for i in range(4):
+                values[f"{b.name}_p{i}"] = planes[i] if i < len(planes) else 0
+        elif op.name in places:
+            values[f"{b.name}_base"] = places[op.name][0]
+    return values

@@ -1,0 +1,277 @@
+"""The Vulkan executor: plans recorded once into Kompute sequences, replayed for every token.
+
+All that changes from token to token lies in the step buffer on the device, so a recording serves
+every position. A decode submit holds several steps; the drawn token is the next step's input
+without a visit to the host, and a stop flag turns the steps after the last into no-ops.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels import fill
+from . import step
+from .arena import CacheArena, WeightArena, binding_limit
+from .container import Container
+from .device import Device
+from .forward import Forward, PlanOptions
+from .plan import Buf, Plan, Role, Weight
+from .recorder import Algorithms, Hazards, offsets
+from .rope import rope_table
+from .sampler import Sampling, sampling_dispatches, settings_words
+from .spec import ModelSpec
+from .step import StopReason
+
+SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
+MAX_CHUNK = 16
+MAX_SPLITS = 32
+
+
+def choose_splits(units: int, n_head_kv: int) -> int:
+    """Context splits of decode attention: about two workgroups per compute unit."""
+    splits = 1
+    while splits < MAX_SPLITS and splits * n_head_kv < 2 * units:
+        splits *= 2
+    return splits
+
+
+class VulkanRunner:
+    """One model on one Vulkan device. See engine/runner.py for what callers may expect."""
+
+    def __init__(
+        self, container: Container, spec: ModelSpec, device: Device, n_ctx: int,
+        cache_k: str = "f16", cache_v: str = "f16", batch: int = 512,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.spec, self.n_ctx, self.device = spec, n_ctx, device
+        self.batch = min(batch, n_ctx)
+        self.chunk = 1
+        self.describe = (
+            f"{device.info.name} (Vulkan, f32 products, {cache_k} keys, {cache_v} values)"
+        )
+        units = device.limits.compute_units
+        opts = PlanOptions(
+            n_ctx, self.batch, cache_k.upper(), cache_v.upper(),
+            choose_splits(units, spec.n_head_kv), binding_limit(device),
+        )  # fmt: skip
+        self._forward = Forward(container, spec, opts)
+        self._sampling, self._history = sampling_dispatches(self._forward.logits, n_ctx, self.batch)
+        self._decode_plan = self._forward.decode(self._sampling)
+        self._score_plan = self._forward.score()
+        self._algorithms = Algorithms(device)
+        self._allocate(progress)
+        self._sequences: dict[tuple[Any, ...], Any] = {}
+        self._timed: dict[tuple[Any, ...], list[str]] = {}
+        self._profiling = False
+        self._phases: Counter[str] = Counter()
+        self._pos = self._seen = self._limit = 0
+        self._reason = StopReason.RUNNING
+        self._fresh: list[int] = []
+
+    # --- buffers -------------------------------------------------------------------------------
+
+    def _allocate(self, progress: Callable[[int, int], None] | None) -> None:
+        prefill = self._forward.prefill(2, (*self._history, *self._sampling), head=True)
+        plans = (self._decode_plan, self._score_plan, prefill)
+        bufs = {
+            op.name: op for p in plans for d in p.dispatches for op in d.operands.values()
+            if isinstance(op, Buf)
+        }  # fmt: skip
+        caches = [b for b in bufs.values() if b.role is Role.CACHE]
+        self._cache = CacheArena(self.device, caches)
+        self._buffers = {b.name: self._buffer(b) for b in bufs.values() if b not in caches}
+        self._weights = WeightArena(self.device, self._forward.weights.all)
+        self._places = {n: p.words for n, p in (self._cache.places | self._weights.places).items()}
+        self._shapes = bufs
+        self._fill_constants()
+        self._weights.load(self._algorithms, progress)
+
+    def _buffer(self, b: Buf) -> Any:
+        small = b.name in ("step", "tokens", "settings", "out")
+        shared = b.role in (Role.CONSTANT, Role.INPUT, Role.OUTPUT) or small
+        make = self.device.exchange if shared else self.device.storage
+        return make(b.words, b.name)
+
+    def _fill_constants(self) -> None:
+        rope = self._buffers["rope"]
+        table = rope_table(self.spec.rope, self.n_ctx)
+        rope.data()[:] = table.reshape(-1).view(np.uint32)
+        seq = self.device.sequence()
+        self.device.sync_device(seq, [rope])
+        self.device.eval(seq)
+
+    def _tensor(self, op: Buf | Weight) -> Any:
+        if isinstance(op, Weight):
+            return self._weights.tensors[self._weights.places[op.name].arena]
+        if op.role is Role.CACHE:
+            return self._cache.tensors[self._cache.places[op.name].arena]
+        return self._buffers[op.name]
+
+    # --- recording -----------------------------------------------------------------------------
+
+    def _record(self, seq: Any, plan: Plan, rows: int) -> list[str]:
+        """Record a plan for a batch of up to `rows`; returns the phase of every dispatch."""
+        hazards = Hazards()
+        for d in plan.dispatches:
+            tensors = {name: self._tensor(op) for name, op in d.operands.items()}
+            self._algorithms.record(
+                seq, d.kernel, tensors, d.operands, offsets(d, self._places), rows,
+                independent=hazards.admit(d),
+            )  # fmt: skip
+        return [d.phase.value for d in plan.dispatches]
+
+    def _sequence(self, key: tuple[Any, ...], plan: Plan, rows: int, steps: int = 1) -> Any:
+        """The recorded sequence of a plan; while profiling, one with a timestamp per dispatch."""
+        key = (*key, self._profiling)
+        if key not in self._sequences:
+            inputs = [self._buffers["step"], self._buffers["tokens"]]
+            uploads = inputs if key[0] != "decode" else []
+            results = self._buffers["all_logits" if key[0] == "score" else "out"]
+            stamps = len(plan.dispatches) * steps + 2 if self._profiling else 0
+            seq = self.device.sequence(stamps)
+            if uploads:
+                self.device.sync_device(seq, uploads)
+            phases: list[str] = ["host"] if uploads else []
+            for _ in range(steps):
+                phases += self._record(seq, plan, rows)
+            if key[0] != "feed":
+                self.device.sync_local(seq, [results])
+            self._sequences[key], self._timed[key] = seq, phases
+        return self._sequences[key]
+
+    def _eval(self, key: tuple[Any, ...], seq: Any) -> None:
+        start = time.perf_counter()
+        self.device.eval(seq)
+        if not self._profiling:
+            return
+        wall = time.perf_counter() - start
+        phases = self._timed[(*key, True)]
+        stamps = np.asarray(seq.get_timestamps(), np.uint64)
+        spans = self.device.timestamp_seconds(stamps)
+        for phase, span in zip(phases, spans, strict=False):
+            if phase != "host":
+                self._phases[phase] += float(span)
+                wall -= float(span)
+        self._phases["host"] += max(wall, 0.0)
+
+    # --- generation ----------------------------------------------------------------------------
+
+    def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
+        """Start a generation at position 0 with cleared state."""
+        self._pos = self._seen = 0
+        self._limit = min(limit, self.n_ctx)
+        self._reason, self._fresh = StopReason.RUNNING, []
+        self._seed = int(sampling.seed or 0)
+        settings = settings_words(sampling, end_ids)
+        self._buffers["settings"].data()[: len(settings)] = settings
+        seq = self.device.sequence()
+        self.device.sync_device(seq, [self._buffers["settings"]])
+        for b in self._shapes.values():
+            if b.role is Role.STATE and b.name not in ("step", "tokens"):
+                params = {"word": 0, "count": b.words, "value": 0}
+                self._algorithms.record(
+                    seq, fill.KERNEL, {"dst": self._buffers[b.name]}, {}, params, 1
+                )
+        self.device.eval(seq)
+
+    def _set_step(self, ids: Sequence[int], pos: int) -> None:
+        words = np.zeros(step.WORDS, np.uint32)
+        words[[step.N, step.POS, step.LIMIT]] = len(ids), pos, self._limit
+        words[[step.COUNT, step.DRAWS]] = self._seen
+        words[[step.SEED_LO, step.SEED_HI]] = self._seed & 0xFFFFFFFF, self._seed >> 32
+        self._buffers["step"].data()[: step.WORDS] = words
+        self._buffers["tokens"].data()[: len(ids)] = np.asarray(ids, np.uint32)
+
+    def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
+        """Append ids at the current position; with `sample`, draw the token after them."""
+        rows = 1
+        while rows < len(ids):
+            rows *= 2
+        rows = min(rows, self.batch)
+        tail = (*self._history, *(self._sampling if sample else ()))
+        plan = self._forward.prefill(rows, tail, head=sample)
+        key = ("prompt" if sample else "feed", rows)
+        self._set_step(ids, self._pos)
+        self._eval(key, self._sequence(key, plan, rows))
+        self._pos += len(ids)
+        if sample:
+            self._collect()
+
+    def decode(self, steps: int) -> None:
+        """Run up to `steps` steps, several per submit; adapts `chunk` to the time one takes."""
+        while steps > 0 and self._reason is StopReason.RUNNING:
+            count = min(1 << (steps.bit_length() - 1), MAX_CHUNK)
+            known = ("decode", count, self._profiling) in self._sequences
+            key = ("decode", count)
+            seq = self._sequence(key, self._decode_plan, 1, count)
+            start = time.perf_counter()
+            self._eval(key, seq)
+            if known:
+                self._adapt((time.perf_counter() - start) / count)
+            self._collect()
+            steps -= count
+        if self.chunk == 1 and MAX_CHUNK > 1 and not self._profiling:
+            self.chunk = 2  # the second submit measures a recorded step
+
+    def _adapt(self, seconds: float) -> None:
+        chunk = 1
+        while chunk < MAX_CHUNK and chunk * 2 * seconds <= SMOOTH_SECONDS:
+            chunk *= 2
+        self.chunk = chunk
+
+    def _collect(self) -> None:
+        """Take over what the device wrote to `out`."""
+        out = self._buffers["out"].data()
+        count = int(out[step.COUNT])
+        self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self._seen, count)]
+        self._seen, self._pos = count, int(out[step.POS])
+        self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
+
+    _bad = 0
+
+    def poll(self) -> tuple[list[int], StopReason, int]:
+        """Tokens since the last poll, the stop reason, non-finite logits of the latest step."""
+        fresh, self._fresh = self._fresh, []
+        return fresh, self._reason, self._bad
+
+    def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
+        """Logits (len(ids), n_vocab) after each id, fed at `pos`."""
+        rows, n_vocab = self._forward.all_logits.shape
+        out = np.empty((len(ids), n_vocab), np.float32)
+        seq = self._sequence(("score", rows), self._score_plan, rows)
+        for start in range(0, len(ids), rows):
+            part = ids[start : start + rows]
+            self._set_step(part, pos + start)
+            self._eval(("score", rows), seq)
+            data = self._buffers["all_logits"].data().view(np.float32).reshape(rows, n_vocab)
+            out[start : start + len(part)] = data[: len(part)]
+        return out
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> None:
+        """Switch to sequences with a timestamp after every dispatch, or back."""
+        self._profiling = on
+        if on:
+            self._phases.clear()
+
+    def phases(self) -> dict[str, float]:
+        """Seconds per phase since `profile(True)`."""
+        return dict(self._phases)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of weights, KV cache and everything else on the device."""
+        scratch = sum(4 * b.words for b in self._shapes.values() if b.role is not Role.CACHE)
+        return {"weights": self._weights.bytes, "kv": self._cache.bytes, "scratch": scratch}
+
+    def close(self) -> None:
+        """Free everything; the device is closed too."""
+        self._sequences.clear()
+        self._buffers.clear()
+        self.device.close()
