@@ -1,0 +1,90 @@
+"""`validate` of one model: its file, then its logits on the device against the CPU executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..engine.errors import UsageError
+from .interrupt import Interrupt
+from .loading import Model, describe, load, open_file
+from .output import note
+from .tables import table
+
+if TYPE_CHECKING:
+    from ..engine.compare import Comparison
+    from ..engine.runner import RunnerConfig
+
+COLUMNS = ("logits", "positions", "NMSE", "limit", "top-1", "verdict", "note")
+RIGHT = "lrrrrll"
+N_CTX = 256  # positions; the comparison needs 48
+
+
+class ModelCheck:
+    """Compares the device that `config` names with the CPU executor."""
+
+    def __init__(self, path: Path, config: RunnerConfig, seed: int, verbose: bool) -> None:
+        if config.device == "cpu":
+            raise UsageError("validate compares a Vulkan device with the CPU: --device cpu "
+                             "leaves nothing to compare")
+        self.path, self.seed, self.verbose = path, seed, verbose
+        self.config = replace(config, n_ctx=N_CTX, device=config.device or "vulkan")
+        # the oracle rounds what the cache stores, and nothing else
+        self.oracle = replace(self.config, device="cpu", math="f32")
+
+    def run(self, interrupt: Interrupt) -> bool:
+        """Whether everything agrees. Faults of the file come first, as exceptions."""
+        interrupt.raising = True
+        with open_file(self.path) as model:
+            check_text(model)
+            found = self.compare(model, interrupt)
+            good = all(c.ok for c in found)
+            rows = [cells(c) for c in found]
+            if not good:
+                rows.append(self.first_bad_layer(model, interrupt))
+        table(COLUMNS, rows, right=RIGHT)
+        return good
+
+    def compare(self, model: Model, interrupt: Interrupt) -> list[Comparison]:
+        """Load the model on both sides and compare logits."""
+        from ..engine.compare import compare_runners, limit
+
+        with load(model, self.config, interrupt) as opened:
+            if self.verbose:
+                note("\n".join(describe(model, opened)))
+            allowed = limit(opened.runner.describe, (self.config.cache_k, self.config.cache_v))
+            with load(model, self.oracle, interrupt) as reference:
+                pair = opened.runner, reference.runner
+                return list(compare_runners(*pair, seed=self.seed, allowed=allowed))
+
+    def first_bad_layer(self, model: Model, interrupt: Interrupt) -> tuple[str, ...]:
+        """Bisect the number of layers: the model cut behind a layer is a smaller model."""
+        good, bad = -1, model.spec.n_layer  # cut to `good` layers it agrees, to `bad` it does not
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            part = Model(model.container, replace(model.spec, n_layer=middle))
+            if all(c.ok for c in self.compare(part, interrupt)):
+                good = middle
+            else:
+                bad = middle
+        where = f"blk.{bad - 1}" if bad else "token_embd, output_norm or output"
+        return (f"first bad layer: {where}", "", "", "", "", "", "")
+
+
+def check_text(model: Model) -> None:
+    """Tokenizer and chat template must be sound, where the file has them."""
+    from ..engine.chat import chat_template
+    from ..engine.tokenizer import build_tokenizer
+
+    tokenizer = build_tokenizer(model.container)
+    for text in (*tokenizer.notes, *model.spec.notes):
+        note(f"note: {text}")
+    chat_template(model.container, tokenizer)
+
+
+def cells(c: Comparison) -> tuple[str, ...]:
+    """One comparison as table cells."""
+    verdict = "ok" if c.ok else "FAIL"
+    agree = f"{c.agree}/{c.positions}"
+    return (c.name, str(c.positions), f"{c.nmse:.1e}", f"{c.limit:.0e}", agree, verdict, c.note)

@@ -1,0 +1,100 @@
+"""The terminal: generated text on stdout, everything else on stderr, colours only on terminals.
+
+Rich is imported only where it draws something; NO_COLOR and TERM=dumb are its own rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+SHOW_CURSOR = "\x1b[?25h"
+# Control characters would let a model drive the terminal; tab, newline and return are text.
+_VISIBLE = {c: f"^{chr(c ^ 64)}" for c in (*range(32), 127) if c not in (9, 10, 13)}
+_VISIBLE |= {c: f"<{c:02x}>" for c in range(128, 160)}
+
+
+def note(text: str) -> None:
+    """One line on stderr. A closed stderr never disturbs the text on stdout."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+
+
+def warn(text: str) -> None:
+    """A warning on stderr."""
+    note(f"warning: {text}")
+
+
+def error(text: str) -> None:
+    """An error on stderr, on one line whatever the message holds."""
+    note("error: " + " ".join(text.split()))
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether `stream` is a terminal that understands cursor movement."""
+    return bool(stream.isatty()) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
+
+
+class TextOut:
+    """Generated text on stdout: UTF-8 whatever the locale, flushed at every write."""
+
+    def __init__(self) -> None:
+        self._raw: BinaryIO = sys.stdout.buffer
+        self._tty = sys.stdout.isatty()
+        self._last = ""
+
+    def write(self, text: str) -> None:
+        """Write and flush; OSError (BrokenPipeError) when the reader is gone or the disk full."""
+        if not text:
+            return
+        self._last = text[-1]
+        if self._tty:
+            text = text.translate(_VISIBLE)
+        self._raw.write(text.encode("utf-8", "replace"))
+        self._raw.flush()
+
+    def end(self) -> None:
+        """On a terminal, finish the line; files and pipes hold the generated text alone."""
+        if self._tty and self._last not in ("", "\n"):
+            self._raw.write(b"\n")
+            self._raw.flush()
+
+
+@contextlib.contextmanager
+def load_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar in bytes on a terminal's stderr, nothing elsewhere: yields (done, total)."""
+    if not is_terminal(sys.stderr):
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    bar = Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True)
+    with bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class StatusLine:
+    """One line of progress on a terminal's stderr that is overwritten; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._on = is_terminal(sys.stderr)
+        self._width = 0
+
+    def show(self, text: str) -> None:
+        """Replace the line; "" clears it."""
+        if not self._on:
+            return
+        columns = max(shutil.get_terminal_size().columns - 1, 10)
+        text = text[:columns]
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
+            sys.stderr.flush()
+        self._width = len(text)

@@ -1,0 +1,125 @@
+"""`validate`: every shader against its CPU reference, a model against the CPU executor."""
+
+from __future__ import annotations
+
+import fnmatch
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..engine.errors import UsageError
+from .interrupt import EXIT_CODE, Interrupt
+from .model_check import ModelCheck
+from .options import Command, choose_model, device_options, model_option, option, runner_config
+from .output import StatusLine, note
+from .tables import table
+
+if TYPE_CHECKING:
+    from ..engine.harness import CaseResult
+    from ..kernels.kernel import Kernel
+
+EXAMPLES = """\
+Errors are normalised mean squared errors (NMSE) against arithmetic on the CPU. Outputs are
+poisoned first, so that NaN and elements never written fail. Exit code 1 when anything fails.
+
+Examples:
+  kompute-llm validate                           every kernel, every case
+  kompute-llm validate --only 'matvec*' --seed 3
+  kompute-llm validate model.gguf                one model: logits against the CPU
+  kompute-llm validate -m model.gguf             both
+"""
+COLUMNS = ("kernel", "case", "build", "NMSE", "max rel", "limit", "verdict", "note")
+RIGHT = "lllrrrll"
+
+
+@click.command(cls=Command, after_help=lambda: EXAMPLES)
+@click.argument("args", nargs=-1, metavar="[MODEL]")
+@model_option()
+@option("--only", section="Checks", metavar="NAME", multiple=True,
+        help="Kernels whose name contains NAME (or matches a * pattern); may be repeated.")
+@option("--list", "list_", section="Checks", is_flag=True, help="List the kernels and stop.")
+@option("-s", "--seed", section="Checks", type=click.IntRange(0), metavar="X",
+        help="Of the random inputs. [a fresh one, printed]")
+@device_options()
+@option("-v", "--verbose", section="Checks", is_flag=True,
+        help="Describe device and model; tracebacks of errors.")
+def validate(args: tuple[str, ...], **options: Any) -> int:
+    """Check the shaders, or a model, on the chosen device against the CPU.
+
+    MODEL checks that model only; -m checks it after all kernels.
+    """
+    with Interrupt() as interrupt:
+        from ..engine.harness import all_kernels
+
+        kernels = [] if args else select(all_kernels(), options["only"])
+        if options["list_"]:
+            return list_kernels(kernels)
+        seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
+        note(f"seed: {seed}")
+        path = choose_model(options["model"], args) if args or options["model"] else None
+        config = runner_config(options)
+        check = ModelCheck(path, config, seed, options["verbose"]) if path else None
+        good = not kernels or check_kernels(kernels, options["device"], seed, interrupt)
+        if check and not interrupt.pressed:
+            good = check.run(interrupt) and good
+        if interrupt.pressed:
+            return EXIT_CODE
+        return 0 if good else 1
+
+
+def select(kernels: list[Kernel], only: tuple[str, ...]) -> list[Kernel]:
+    """Kernels that `--only` names; UsageError when a name fits none."""
+    chosen = []
+    for name in only:
+        found = [k for k in kernels if name in k.name or fnmatch.fnmatchcase(k.name, name)]
+        if not found:
+            raise UsageError(f"--only {name}: no such kernel; 'validate --list' names them")
+        chosen += found
+    return [k for k in kernels if k in chosen] if only else kernels
+
+
+def list_kernels(kernels: list[Kernel]) -> int:
+    """Names, builds and the number of cases."""
+    import numpy as np
+
+    rows = [
+        (k.name, str(sum(1 for _ in k.cases(np.random.default_rng(0)))),
+         " ".join(k.interface.builds))
+        for k in kernels
+    ]
+    table(("kernel", "cases", "builds"), rows, right="lrl")
+    return 0
+
+
+def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Interrupt) -> bool:
+    """Every case of `kernels` on the device; prints the table. Ctrl-C keeps what is done."""
+    import numpy as np
+
+    from ..engine.device import open_device
+    from ..engine.harness import run_case
+
+    results: list[CaseResult] = []
+    status = StatusLine()
+    stop.raising = False
+    with open_device(which) as device:
+        note(f"device: {device.describe}")
+        for kernel in kernels:
+            rng = np.random.default_rng(seed)
+            for case in kernel.cases(rng):
+                if stop.pressed:
+                    break
+                status.show(f"{len(results) + 1}: {kernel.name}: {case.name}")
+                results.append(run_case(device, kernel, case))
+    status.show("")
+    table(COLUMNS, [row(r) for r in results], right=RIGHT)
+    failed = sum(not r.ok for r in results)
+    print(f"{len(results)} cases, {failed} failed", flush=True)
+    return failed == 0
+
+
+def row(r: CaseResult) -> tuple[str, ...]:
+    """One case as table cells."""
+    verdict = "ok" if r.ok else "FAIL"
+    errors = (f"{r.nmse:.1e}", f"{r.max_rel:.1e}", f"{r.limit:.0e}")
+    return (r.kernel, r.case, r.build, *errors, verdict, r.note)
