@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -91,8 +92,8 @@ class Container:
 
 def open_model(path: str | Path) -> Container:
     """Open a model file, any shard of a split model, or a folder that holds exactly one model."""
-    given = Path(path).expanduser()
-    file = _model_in(given) if given.is_dir() else given
+    given = Path(os.path.expanduser(path))
+    file = _model_in(given) if os.path.isdir(given) else given
     return _join(file, read_set(file))
 
 

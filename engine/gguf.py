@@ -16,7 +16,7 @@ from pathlib import Path
 
 from .errors import ModelError
 from .gguf_values import Cursor, Entry, Metadata
-from .sniff import HEAD, describe
+from .sniff import HEAD, describe, part_hint
 from .tensor import Tensor, block_size, type_name
 
 ALIGNMENT = 32  # when general.alignment is absent
@@ -87,7 +87,7 @@ def _version(cur: Cursor) -> int:
     """Check magic and version: 2 and 3 differ in nothing that is read here."""
     head = cur.data[: min(HEAD, cur.size)]
     if head[:4] != b"GGUF":
-        raise ModelError(cur.path, describe(head))
+        raise ModelError(cur.path, describe(head) + part_hint(cur.path.name))
     cur.pos, cur.where = 4, "version"
     version: int = cur.number("I")
     if version and not version & 0xFFFF:  # only the version tells the byte order
@@ -195,7 +195,7 @@ def _check_layout(cur: Cursor, tensors: list[Tensor]) -> int:
         cur.where = f"tensor {first.name!r}"
         raise cur.fail(
             f"truncated: the tensors need {end} bytes, the file has {cur.size}; this is the first "
-            "tensor beyond the end. Download the file again"
+            "tensor beyond the end; download the file again" + part_hint(cur.path.name)
         )
     for a, b in itertools.pairwise(ordered):
         if a.offset + a.nbytes > b.offset or (a.offset == b.offset and a.nbytes == b.nbytes == 0):

@@ -6,6 +6,7 @@ and split.tensors.count (llama.cpp, tools/gguf-split).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -63,7 +64,7 @@ def _integer(f: GGUFFile, key: str, default: int) -> int:
 
 
 def _refuse_missing(path: Path, paths: Sequence[Path]) -> None:
-    missing = [p.name for p in paths if not p.exists()]
+    missing = [p.name for p in paths if not os.path.exists(p)]
     if missing:
         more = f" and {len(missing) - MAX_LISTED} more" if len(missing) > MAX_LISTED else ""
         raise ModelError(
@@ -93,7 +94,7 @@ def _check_member(f: GGUFFile, i: int, count: int) -> None:
     if own_count != count:
         raise ModelError(
             f.path,
-            f"is {own_count}, expected {count}: the file is not a shard of this model",
+            f"is {own_count or 'absent'}, expected {count}: the file is not a shard of this model",
             "key 'split.count'",
         )
     if number != i:

@@ -30,6 +30,23 @@ _KINDS: tuple[tuple[bytes, str], ...] = (
 )  # fmt: skip
 
 
+# Names of files that are not whole: pattern at the end -> what to do.
+_PARTS: tuple[tuple[str, str], ...] = (
+    (r"\.part\d+of\d+|[-.]split-[a-z]+|\.gguf\.\d{2,3}", "the name is that of one part of a file "
+     "that was split by bytes: join all parts with `cat` in their order"),
+    (r"\.part|\.incomplete|\.crdownload|\.aria2|\.download|\.tmp", "the name is that of an "
+     "unfinished download"),
+)  # fmt: skip
+
+
+def part_hint(name: str) -> str:
+    """Advice to append when a file's name says that it is not a whole file, or ""."""
+    for pattern, advice in _PARTS:
+        if re.search(rf"(?:{pattern})$", name, re.I):
+            return f"; {advice}"
+    return ""
+
+
 def is_safetensors(head: bytes) -> bool:
     """Whether the bytes start like a safetensors file: uint64 header length, then JSON."""
     return len(head) > 9 and head[8:9] == b"{" and 2 <= struct.unpack("<Q", head[:8])[0] < 1 << 30

@@ -43,7 +43,7 @@ class Blob:
 
 
 def typed(value: Any) -> Typed:
-    """The GGUF type that converters use for a Python value: uint32, float32, bool, string, array."""
+    """The type that converters use for a Python value: uint32, float32, bool, string, array."""
     if isinstance(value, Typed):
         return value
     if isinstance(value, bool):

@@ -6,11 +6,13 @@ and block_q6_K of ggml-common.h. Scales are found by range, which is coarse but 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
-Bytes = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[Any]  # uint8
 
 
 def _half(x: Floats) -> tuple[Floats, Bytes]:
@@ -30,9 +32,11 @@ def q6_k(x: Floats) -> Bytes:
     d, d_bytes = _half(wanted.max(1) / 127)
     sc = np.clip(np.rint(_ratio(wanted, d[:, None])), 0, 127)
     q = np.clip(np.rint(_ratio(groups, (sc * d[:, None])[..., None])), -32, 31) + 32
-    q = q.astype(np.uint8).reshape(-1, 2, 4, 32)  # halves of four runs of 32 values
-    low = np.stack([q[:, :, 0] & 15 | q[:, :, 2] << 4, q[:, :, 1] & 15 | q[:, :, 3] << 4], 2)
-    high = sum((q[:, :, i] >> 4) << (2 * i) for i in range(4))
+    runs: Bytes = q.astype(np.uint8).reshape(-1, 2, 4, 32)  # halves of four runs of 32
+    low = np.stack(
+        [runs[:, :, 0] & 15 | runs[:, :, 2] << 4, runs[:, :, 1] & 15 | runs[:, :, 3] << 4], 2
+    )
+    high: Bytes = np.bitwise_or.reduce([(runs[:, :, i] >> 4) << (2 * i) for i in range(4)])
     n = len(x)
     parts = [low.reshape(n, 128), high.reshape(n, 64), sc.astype(np.uint8), d_bytes]
     return np.concatenate(parts, 1).astype(np.uint8)
@@ -56,7 +60,8 @@ def _scaled_min(x: Floats, top: int) -> tuple[Bytes, Bytes]:
 
 def _nibbles(q: Bytes) -> Bytes:
     """(blocks, 8, 32) -> 128 bytes: group 2i in the low nibbles, group 2i + 1 in the high ones."""
-    return (q[:, 0::2] & 15 | (q[:, 1::2] & 15) << 4).reshape(len(q), 128)
+    packed: Bytes = (q[:, 0::2] & 15 | (q[:, 1::2] & 15) << 4).reshape(len(q), 128)
+    return packed
 
 
 def q4_k(x: Floats) -> Bytes:
@@ -68,7 +73,7 @@ def q4_k(x: Floats) -> Bytes:
 def q5_k(x: Floats) -> Bytes:
     """Header 16, high bits 32 (bit g of byte i: value i of group g), quants 128."""
     head, q = _scaled_min(x, 31)
-    high = np.zeros((len(q), 32), np.uint8)
+    high: Bytes = np.zeros((len(q), 32), np.uint8)
     for g in range(8):
         high |= (q[:, g] >> 4) << g
     return np.concatenate([head, high, _nibbles(q)], 1)
