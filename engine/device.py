@@ -34,7 +34,10 @@ _LOST = (
     "The device stopped answering. If a long prompt was running, the driver's watchdog may have "
     "ended it: try a smaller batch (-b) or chunk. The device cannot be used further in this run."
 )
-_MEMORY = "Try a smaller context (-c), a smaller or more strongly quantized model, or close other programs."
+_MEMORY = (
+    "Try a smaller context (-c), a smaller or more strongly quantized model, or close other "
+    "programs."
+)
 
 
 def _import_kp() -> Any:

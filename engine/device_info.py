@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..kernels.limits import Limits
@@ -59,7 +59,7 @@ class DeviceInfo:
     bindings: int  # storage buffers that one shader may have
     timestamp_period: float  # ns per tick
     timestamp_bits: int  # 0 = no timestamps
-    matrix_shapes: tuple[tuple[int, ...], ...]  # VkCooperativeMatrixPropertiesKHR, M N K types scope
+    matrix_shapes: tuple[tuple[int, ...], ...]  # M, N, K, types of A, B, C and result, scope
     usable: str | None = None  # why not, or None
     duplicate: int | None = None  # the same GPU through another driver, listed before
 
@@ -146,8 +146,6 @@ def parse(index: int, raw: Mapping[str, Any]) -> DeviceInfo:
 
 def mark_duplicates(infos: Sequence[DeviceInfo]) -> tuple[DeviceInfo, ...]:
     """Say of each GPU that an earlier usable entry is the same one (equal deviceUUID)."""
-    from dataclasses import replace
-
     first: dict[bytes, int] = {}
     out = []
     for info in infos:
