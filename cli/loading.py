@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine import runner as runners
+from ..engine import choice
 from .interrupt import Interrupt
 from .output import load_bar, note
 from .tables import count, size
@@ -53,7 +53,7 @@ def load(model: Model, config: RunnerConfig, interrupt: Interrupt) -> Iterator[O
             interrupt.check()
             bar(done, total)
 
-        opened = runners.open_runner(model.container, model.spec, config, progress)
+        opened = choice.open_runner(model.container, model.spec, config, progress)
     try:
         for text in opened.notes:
             note(f"note: {text}")

@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..engine.errors import UsageError
+from ..engine.errors import TokenizerError, UsageError
 from .interrupt import Interrupt
 from .loading import Model, describe, load, open_file
-from .output import note
+from .output import note, warn
 from .tables import table
 
 if TYPE_CHECKING:
@@ -33,11 +33,14 @@ class ModelCheck:
         # the oracle rounds what the cache stores, and nothing else
         self.oracle = replace(self.config, device="cpu", math="f32")
 
-    def run(self, interrupt: Interrupt) -> bool:
-        """Whether everything agrees. Faults of the file come first, as exceptions."""
-        interrupt.raising = True
+    def check_file(self) -> None:
+        """Raise what is wrong with file, tokenizer or chat template, without any weights."""
         with open_file(self.path) as model:
             check_text(model)
+
+    def run(self, interrupt: Interrupt) -> bool:
+        """Whether the logits agree; prints the table."""
+        with open_file(self.path) as model:
             found = self.compare(model, interrupt)
             good = all(c.ok for c in found)
             rows = [cells(c) for c in found]
@@ -73,14 +76,19 @@ class ModelCheck:
 
 
 def check_text(model: Model) -> None:
-    """Tokenizer and chat template must be sound, where the file has them."""
+    """The tokenizer must be sound; a template that cannot be rendered is only said."""
     from ..engine.chat import chat_template
     from ..engine.tokenizer import build_tokenizer
 
     tokenizer = build_tokenizer(model.container)
     for text in (*tokenizer.notes, *model.spec.notes):
         note(f"note: {text}")
-    chat_template(model.container, tokenizer)
+    template = chat_template(model.container, tokenizer)
+    if template is not None:
+        try:
+            template.render([{"role": "user", "content": "Hello"}])
+        except TokenizerError as e:
+            warn(f"the chat template cannot be rendered: {e}")
 
 
 def cells(c: Comparison) -> tuple[str, ...]:

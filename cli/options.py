@@ -85,8 +85,8 @@ def device_options() -> Decorator:
     return combine(
         option(
             "--device", section=section, metavar="WHICH",
-            help="'cpu', an index of 'kompute-llm devices', or part of a device's name. "
-            "[a GPU if there is one, else the CPU]",
+            help="'cpu', an index of 'kompute-llm devices', part of a device's name, or 'vulkan' "
+            "for the best of them. [a GPU if there is one, else the CPU]",
         ),
         option(
             "--math", section=section, type=click.Choice(["auto", "f32", "int8"]),
@@ -98,6 +98,9 @@ def device_options() -> Decorator:
                show_default=True, help="Type of the keys in the KV cache."),
         option("--cache-type-v", "-ctv", section=section, type=kind, default="f16",
                show_default=True, help="Type of the values in the KV cache."),
+        option("-b", "--batch", section=section, type=click.IntRange(1, 512), default=512,
+               show_default=True, metavar="N",
+               help="Prompt tokens per submit; fewer where a watchdog ends long work."),
         option("-t", "--threads", section=section, type=click.IntRange(min=1), metavar="N",
                help="Threads of the CPU executor. [all cores]"),
     )
@@ -113,6 +116,7 @@ def runner_config(options: dict[str, Any]) -> RunnerConfig:
         cache_k=options["cache_type_k"],
         cache_v=options["cache_type_v"],
         math=options["math"],
+        batch=options["batch"],
         threads=options["threads"],
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..engine.chat import ChatTemplate, chat_template, encode_prompt
-from ..engine.errors import KomputeLLMError, UsageError
+from ..engine.errors import KomputeLLMError, TokenizerError, UsageError
 from ..engine.generate import check_fits, generate
 from ..engine.stats import Finish, Stats
 from ..engine.stream import Utf8Stream
@@ -61,7 +61,11 @@ class Session:
             messages = [{"role": "user", "content": job.prompt}]
             if job.system is not None:
                 messages.insert(0, {"role": "system", "content": job.system})
-            ids = encode_prompt(tok, template.render(messages), True)
+            try:
+                text = template.render(messages)
+            except TokenizerError as e:
+                raise TokenizerError(f"{e} (--no-chat completes the raw text instead)") from e
+            ids = encode_prompt(tok, text, True)
         if not ids and tok.bos is None:
             raise UsageError("the prompt is empty and the model has no token to begin with")
         return ids or [int(tok.bos or 0)]

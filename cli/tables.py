@@ -94,7 +94,8 @@ def rates(stats: Stats) -> str:
 
 def phase_table(phases: Mapping[str, float], wall: float, stream: TextIO | None = None) -> None:
     """Time per phase on `stream` (stderr); what they leave of `wall` seconds is the host's."""
-    rows = [*phases.items(), ("host", max(wall - sum(phases.values()), 0.0))]
+    device = {name: s for name, s in phases.items() if name != "host"}
+    rows = [*device.items(), ("host", max(wall - sum(device.values()), 0.0))]
     shown = [(name, f"{s * 1e3:.2f}", f"{100 * s / wall if wall else 0:.1f}") for name, s in rows]
     shown.append(("total", f"{wall * 1e3:.2f}", "100.0"))
     table(("phase", "ms", "%"), shown, right="lrr", stream=stream or sys.stderr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import secrets
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,22 +51,33 @@ def validate(args: tuple[str, ...], **options: Any) -> int:
     MODEL checks that model only; -m checks it after all kernels.
     """
     with Interrupt() as interrupt:
-        from ..engine.harness import all_kernels
-
-        kernels = [] if args else select(all_kernels(), options["only"])
+        path = choose_model(options["model"], args) if args or options["model"] else None
+        seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
+        config, verbose = runner_config(options), options["verbose"]
+        check = ModelCheck(path, config, seed, verbose) if path else None
+        if args and not (options["only"] or options["list_"]):
+            kernels = []
+        else:
+            kernels = all_kernels(options["only"])
         if options["list_"]:
             return list_kernels(kernels)
-        seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
-        note(f"seed: {seed}")
-        path = choose_model(options["model"], args) if args or options["model"] else None
-        config = runner_config(options)
-        check = ModelCheck(path, config, seed, options["verbose"]) if path else None
+        if options["seed"] is None:
+            note(f"seed: {seed}")
+        if check:
+            check.check_file()  # faults of the file before minutes of kernels
         good = not kernels or check_kernels(kernels, options["device"], seed, interrupt)
         if check and not interrupt.pressed:
             good = check.run(interrupt) and good
         if interrupt.pressed:
             return EXIT_CODE
         return 0 if good else 1
+
+
+def all_kernels(only: tuple[str, ...]) -> list[Kernel]:
+    """Every kernel, or those that --only names."""
+    from ..engine.harness import all_kernels as find
+
+    return select(find(), only)
 
 
 def select(kernels: list[Kernel], only: tuple[str, ...]) -> list[Kernel]:
@@ -96,17 +108,17 @@ def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Int
     """Every case of `kernels` on the device; prints the table. Ctrl-C keeps what is done."""
     import numpy as np
 
+    from ..engine.choice import ANY_VULKAN
     from ..engine.device import open_device
     from ..engine.harness import run_case
 
     results: list[CaseResult] = []
     status = StatusLine()
-    stop.raising = False
-    with open_device(which) as device:
+    with open_device(None if which == ANY_VULKAN else which) as device:
         note(f"device: {device.describe}")
+        stop.raising = False
         for kernel in kernels:
-            rng = np.random.default_rng(seed)
-            for case in kernel.cases(rng):
+            for case in kernel.cases(np.random.default_rng(seed)):
                 if stop.pressed:
                     break
                 status.show(f"{len(results) + 1}: {kernel.name}: {case.name}")
@@ -114,7 +126,8 @@ def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Int
     status.show("")
     table(COLUMNS, [row(r) for r in results], right=RIGHT)
     failed = sum(not r.ok for r in results)
-    print(f"{len(results)} cases, {failed} failed", flush=True)
+    sys.stdout.write(f"{len(results)} cases, {failed} failed\n")
+    sys.stdout.flush()
     return failed == 0
 
 

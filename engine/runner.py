@@ -1,7 +1,7 @@
 """The executor seam: what generation, benchmarks and validation ask of an executor.
 
 Two executors run the same plan: engine/vulkan.py (recorded sequences) and engine/cpu.py (kernel
-references). `open_runner` chooses one. The seam knows token ids and logits only; it neither
+references); engine/choice.py chooses one. The seam knows token ids and logits only; it neither
 prints nor reads options, so everything worth telling the user comes back as `Opened.notes`.
 """
 
@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .errors import DeviceError
 from .step import StopReason
 
 if TYPE_CHECKING:
-    from .container import Container
     from .sampler import Sampling
     from .spec import ModelSpec
 
@@ -74,10 +72,11 @@ class RunnerConfig:
     """What the user may choose about an executor; each field has one command-line option."""
 
     n_ctx: int
-    device: str | None = None  # None: choose; "cpu"; an index or part of a device's name
+    device: str | None = None  # None: choose; "cpu"; "vulkan"; an index or part of a name
     cache_k: str = "f16"  # "f16" or "f32"
     cache_v: str = "f16"
     math: str = "auto"  # products: "auto", "f32" or "int8" (activations quantized to int8)
+    batch: int = 512  # prompt tokens per submit
     threads: int | None = None  # CPU executor; None: all cores
 
 

@@ -1,0 +1,169 @@
+"""`bench` over a scripted runner: tests, columns, JSON, samples, faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_runner import Script
+from fixtures import Model, write_tiny
+
+from cli import invoke
+from kompute_llm.cli import bench as bench_module
+from kompute_llm.cli.bench import bench
+from kompute_llm.engine import choice, measure
+from kompute_llm.engine.errors import UsageError
+from kompute_llm.engine.measure import Test, parse_tests
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model without any vocabulary."""
+    def edit(m: Model) -> None:
+        for key in [k for k in m.metadata if k.startswith("tokenizer.")]:
+            del m.metadata[key]
+        m.metadata |= {"general.size_label": "1M", "general.file_type": 15}
+
+    path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
+    return write_tiny(path, n_embd=256, n_head=2, edit=edit)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """A runner that takes 1 ms a step or batch."""
+    made = Script(ids=[1, 2, 3], prefill_seconds=0.001, step_seconds=0.001)
+    monkeypatch.setattr(choice, "open_runner", made.open)
+    return made
+
+
+def rows(text: str) -> list[list[str]]:
+    """Cells of a Markdown table."""
+    return [[c.strip() for c in line.strip("| ").split("|")] for line in text.splitlines()]
+
+
+def test_names_of_tests() -> None:
+    assert parse_tests(["pp512", "tg128"]) == [Test("pp", 512), Test("tg", 128)]
+    assert parse_tests(["pp1,tg2", "pp3"]) == [Test("pp", 1), Test("tg", 2), Test("pp", 3)]
+    for bad in ("pp0", "pp", "tg1x", "pp512@100", "pp512,", "pp99999999999"):
+        with pytest.raises(UsageError, match="no such test"):
+            parse_tests([bad])
+
+
+def test_markdown(script: Script, tiny: Path) -> None:
+    r = invoke("bench", "pp10", "tg8", "-m", tiny, "-r", 3)
+    assert r.exit_code == 0
+    header, rule, prompt, decode = rows(r.stdout)
+    assert header == ["model", "size", "params", "backend", "threads", "test", "t/s"]
+    assert all(re.fullmatch("-+:?", cell) for cell in rule)
+    assert prompt[0] == "llama 1M Q4_K - Medium"
+    assert (prompt[3], prompt[5], decode[5]) == ("CPU", "pp10", "tg8")
+    for row, most in ((prompt, 10 / 0.003), (decode, 1 / 0.001)):
+        mean, sd = map(float, row[6].split(" ± "))
+        assert 0 < mean < most
+        assert 0 <= sd < mean
+    assert len({len(line) for line in r.stdout.splitlines()}) == 1
+    assert "pp10: median" in r.stderr
+    assert script.configs[-1].n_ctx == 256
+
+
+def test_work_and_warm_up(script: Script, tiny: Path) -> None:
+    prompt = ["prefill 4", "prefill 4", "prefill 2"]
+    assert invoke("bench", tiny, "pp10", "-r", 2).exit_code == 0
+    assert script.calls == [*prompt * 3, "close"]  # one warm-up
+    script.calls.clear()
+    assert invoke("bench", tiny, "pp10", "-r", 2, "--no-warmup").exit_code == 0
+    assert script.calls == [*prompt * 2, "close"]
+    script.calls.clear()
+    assert invoke("bench", tiny, "tg8", "-r", 1, "--no-warmup").exit_code == 0
+    assert script.calls == ["prefill 1", "decode 3", "decode 3", "decode 2", "close"]
+
+
+def test_json(script: Script, tiny: Path) -> None:
+    r = invoke("bench", tiny, "pp10,tg8", "-r", 4, "-o", "json", "-ctk", "f32")
+    prompt, decode = json.loads(r.stdout)
+    assert (prompt["n_prompt"], prompt["n_gen"]) == (10, 0)
+    assert (decode["n_prompt"], decode["n_gen"]) == (0, 8)
+    assert prompt["type_k"] == "f32"
+    for found in (prompt, decode):
+        assert len(found["samples_ns"]) == len(found["samples_ts"]) == 4
+        assert found["min_ts"] <= found["median_ts"] <= found["max_ts"]
+        assert found["avg_ts"] == pytest.approx(sum(found["samples_ts"]) / 4)
+    assert "phases_s" not in prompt
+
+
+def test_profile(script: Script, tiny: Path) -> None:
+    r = invoke("bench", tiny, "tg8", "-r", 1, "--profile")
+    assert re.search(r"^host +[\d.]+ +100.0$", r.stdout, re.M)
+    (found,) = json.loads(invoke("bench", tiny, "tg8", "-r", 1, "--profile", "-o", "json").stdout)
+    assert set(found["phases_s"]) == {"embed", "ffn"}
+
+
+def test_unusual_settings_have_columns(script: Script, tiny: Path) -> None:
+    r = invoke("bench", tiny, "pp4", "-r", 1, "-ctv", "f32", "--math", "f32", "-t", 7)
+    header, _, row = rows(r.stdout)
+    cells = dict(zip(header, row, strict=True))
+    assert (cells["type_v"], cells["math"], cells["threads"]) == ("f32", "f32", "7")
+    assert "type_k" not in cells
+
+
+def test_unsteady_samples_are_flagged(
+    script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter([1.0, 1.0, 1.0, 2.0])
+    monkeypatch.setattr(measure, "run_once", lambda *args: next(seconds))
+    r = invoke("bench", tiny, "pp4", "-r", 3)
+    assert "warning: pp4: the deviation is 35 % of the mean" in r.stderr
+
+
+def test_wrong_arguments(tiny: Path) -> None:
+    for args, says in (
+        (("pp0",), "no such test: 'pp0'"), (("pp5x",), "no such test"),
+        (("ppp",), "neither a test"), (("-r", 0), "--repetitions"),
+        ((tiny, "-m", tiny), "more than one model"),
+    ):  # fmt: skip
+        r = invoke("bench", *args)
+        assert (r.exit_code, r.stdout) == (2, "")
+        assert says in r.stderr
+
+
+@pytest.mark.parametrize(("fault", "rows_left"), [("lose_prefill", 0), ("lose_decode", 1)])
+def test_a_failed_device_has_no_row(
+    script: Script, tiny: Path, fault: str, rows_left: int
+) -> None:
+    setattr(script, fault, 0)
+    for output in ("md", "json"):
+        script.calls.clear()
+        r = invoke("bench", tiny, "pp4", "tg4", "-r", 1, "-o", output)
+        assert r.exit_code == 1
+        assert "error: device lost" in r.stderr
+        found = json.loads(r.stdout or "[]") if output == "json" else rows(r.stdout)[2:]
+        assert len(found) == rows_left
+
+
+def test_numbers_that_are_not_finite_have_no_speed(script: Script, tiny: Path) -> None:
+    script.not_finite_at = 2
+    r = invoke("bench", tiny, "tg4", "-r", 1)
+    assert (r.exit_code, r.stdout) == (1, "")
+    assert "every logit is NaN" in r.stderr
+
+
+def test_ctrl_c_prints_what_is_finished(
+    script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show = bench_module.Bench.show
+
+    def interrupted(self: Any, result: Any) -> None:
+        show(self, result)
+        subprocess.run(["kill", "-INT", str(os.getpid())], check=True)
+
+    monkeypatch.setattr(bench_module.Bench, "show", interrupted)
+    r = invoke("bench", tiny, "pp4", "tg4", "-r", 2)
+    assert r.exit_code == 130
+    assert [row[5] for row in rows(r.stdout)[2:]] == ["pp4"]
+    assert script.calls[-1] == "close"
+    assert bench.name == "bench"
