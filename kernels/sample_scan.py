@@ -1,0 +1,93 @@
+"""sample_scan: penalties, ordered keys and the best id of each group of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from ..engine import draw, sampler
+from ..engine import step as words
+from ..engine.sampler import Sampling, settings_words
+from .kernel import Array, Case, Kernel, Launch, Params, Shaped
+from .limits import Limits
+from .reference import step_words
+
+EACH = 4  # neighbouring ids per invocation
+
+
+def group_size(n_vocab: int) -> int:
+    """Ids per group: near sqrt(n_vocab / k) for the default k, where maxima and candidates of
+    the chosen groups are equally many."""
+    return 32 if n_vocab <= 1 << 16 else 64
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """Enough workgroups to spread a vocabulary over a large device; groups never straddle two."""
+    threads = limits.workgroup(256)
+    per_workgroup = threads * EACH
+    return Launch("", (threads,), (-(-int(params["n_vocab"]) // per_workgroup), 1, 1))
+
+
+def reference(
+    logits: Array, settings: Array, counts: Array, step: Array, keys: Array, best: Array,
+    *, n_vocab: int, group: int,
+) -> None:  # fmt: skip
+    """keys (n_vocab,) of the penalized logits (1, n_vocab); best (groups, 2) = key, id."""
+    if step[words.STOP]:
+        return
+    x = logits.reshape(-1)[:n_vocab]
+    keys[:n_vocab] = draw.order_keys(x)
+    seen = np.flatnonzero(counts) if settings[sampler.WINDOW] else np.empty(0, np.intp)
+    seen = seen[keys[seen] != 0]
+    keys[seen] = draw.order_keys(draw.penalize(x[seen], counts[seen], settings))
+    step[words.BAD] += np.uint32(n_vocab - np.count_nonzero(keys[:n_vocab]))
+    whole = n_vocab // group
+    grouped = keys[: whole * group].reshape(whole, group)
+    at = grouped.argmax(axis=1) if whole else np.empty(0, np.intp)
+    best[:whole, 1] = at + np.arange(whole) * group
+    if n_vocab % group:
+        best[whole, 1] = whole * group + keys[whole * group : n_vocab].argmax()
+    best[:, 0] = keys[best[:, 1]]
+
+
+SIZES = (1, 7, 288, 1000, 49152, 151936)
+
+
+def settings_case(**options: float | int) -> Array:
+    """Settings with two end ids that no case draws."""
+    return settings_words(Sampling(**options), (1 << 30, (1 << 30) + 1))  # type: ignore[arg-type]
+
+
+def _case(name: str, logits: Array, settings: Array, counts: Array | None = None) -> Case:
+    n = logits.size
+    group = group_size(n)
+    ops = {
+        "logits": logits.astype(np.float32).reshape(1, n),
+        "settings": settings,
+        "counts": np.zeros(n, np.uint32) if counts is None else counts,
+        "step": step_words(1, 5),
+        "keys": np.zeros(n, np.uint32),
+        "best": np.zeros((-(-n // group), 2), np.uint32),
+    }
+    return Case(name, ops, {"n_vocab": n, "group": group}, exact=True)
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Vocabulary sizes, all penalties, ties, and values that are not finite."""
+    plain = settings_case()
+    for n in SIZES:
+        yield _case(f"vocab={n}", rng.standard_normal(n) * 4, plain)
+    counts = (rng.integers(0, 40, 1000) * (rng.random(1000) < 0.3)).astype(np.uint32)
+    penal = settings_case(repeat_penalty=1.3, presence_penalty=0.7, frequency_penalty=-0.1)
+    yield _case("penalties", rng.standard_normal(1000) * 4, penal, counts)
+    huge = settings_case(repeat_penalty=5.0)
+    yield _case("penalty overflows", rng.choice([-3e38, 3e38], 1000), huge, counts)
+    yield _case("ties", np.round(rng.standard_normal(1000)) * 0.0 - 0.0, plain)
+    wild = rng.standard_normal(1000)
+    wild[rng.integers(0, 1000, 500)] = rng.choice([np.nan, np.inf, -np.inf], 500)
+    yield _case("not finite", wild, penal, counts)
+    yield _case("nothing finite", np.full(1000, np.nan), plain)
+
+
+KERNEL = Kernel("sample_scan", launch, reference, cases)
