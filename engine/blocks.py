@@ -93,12 +93,14 @@ class Matrix:
         raw = self.raw[start:stop]
         if self.fmt.name == "F32":
             return raw.view(np.float32)
+        if not len(raw):  # gguf's decoders need at least one block
+            return np.zeros((0, self.cols), np.float32)
         out = gguf_dequantize(raw, GGMLQuantizationType(self.fmt.type_id))
         return np.asarray(out, np.float32).reshape(raw.shape[0], self.cols)
 
 
 def pack_planes(m: Matrix) -> npt.NDArray[np.uint32]:
-    """The device layout of a matrix as words: what the `repack` shader writes. For tests and F32."""
+    """The device layout of a matrix, as the `repack` shader writes it. For tests and F32."""
     blocks = m.raw.reshape(-1, m.fmt.bytes)
     out = []
     for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=True):

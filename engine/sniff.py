@@ -19,7 +19,7 @@ _KINDS: tuple[tuple[bytes, str], ...] = (
     (rb"fmgg|ggmf", _OLD.format("ggmf")),
     (rb"lmgg|ggml", _OLD.format("ggml")),
     (rb"algg|ggla", "an old ggla LoRA adapter, not a model"),
-    (rb"FUGG", "a GGUF file of the other byte order (big-endian); convert it for this machine"),
+    (rb"FUGG", "one of the other byte order (big-endian); convert it for this machine"),
     (rb"PK\x03\x04", "a zip archive, perhaps a PyTorch checkpoint; convert it to GGUF"),
     (rb"\x80[\x02-\x05]", "a Python pickle, perhaps a PyTorch checkpoint; convert it to GGUF"),
     (rb"\x1f\x8b|\x28\xb5\x2f\xfd|\xfd7zXZ|7z\xbc\xaf|BZh|Rar!", "a compressed file: unpack it"),

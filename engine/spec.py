@@ -91,9 +91,9 @@ def model_spec(c: Container) -> ModelSpec:
 
 def _llama(c: Container, k: Keys) -> ModelSpec:
     experts = k.integer("expert_count", 0, 1 << 16, 0)
-    if experts:
-        raise k.fail("expert_count", f"architecture 'llama' with {experts} experts (mixture of "
-                                     "experts) is not supported")  # fmt: skip
+    if experts or any("_exps." in name for name in c.tensors):
+        raise k.fail("expert_count", f"is {experts}: architecture 'llama' with a mixture of "
+                                     "experts is not supported")  # fmt: skip
     n_layer = k.integer("block_count", 1, MAX_LAYERS)
     n_embd = k.integer("embedding_length", 1, MAX_WIDTH)
     n_head = k.uniform("attention.head_count", n_layer, 1, MAX_HEADS)
@@ -105,7 +105,7 @@ def _llama(c: Container, k: Keys) -> ModelSpec:
     head_dim = _head_dim(k, n_embd, n_head)
     rope, notes = rope_spec(c, k, head_dim, n_ctx)
     n_vocab, vocab_notes = _vocab(c)
-    embd, tied = c.tensors["token_embd.weight"], "output.weight" not in c.tensors
+    embd, tied = c.tensors.get("token_embd.weight"), "output.weight" not in c.tensors
     window = k.integer("attention.sliding_window", 0, MAX_CTX, 0)
     return ModelSpec(
         arch="llama",
@@ -124,7 +124,7 @@ def _llama(c: Container, k: Keys) -> ModelSpec:
         window=window or None,
         n_params=sum(t.elems for t in c.tensors.values()),
         weight_bytes=sum(t.nbytes for t in c.tensors.values()),
-        idle_bytes=0 if tied else embd.nbytes,
+        idle_bytes=0 if tied or embd is None else embd.nbytes,
         notes=(*notes, *vocab_notes, *(["output.weight absent: tied to token_embd"] * tied)),
     )
 
@@ -147,10 +147,12 @@ def _head_dim(k: Keys, n_embd: int, n_head: int) -> int:
 def _vocab(c: Container) -> tuple[int, list[str]]:
     """Rows of token_embd.weight against the token list: padding rows are fine, missing are not."""
     embd = c.tensors.get("token_embd.weight")
-    if embd is None or len(embd.shape) != 2:
-        got = "missing" if embd is None else f"expected 2 dimensions, got shape {embd.shape}"
-        raise c.fail("token_embd.weight", got)
-    rows, tokens = embd.shape[0], c.metadata.count("tokenizer.ggml.tokens")
+    tokens = c.metadata.count("tokenizer.ggml.tokens")
+    if embd is None:
+        return tokens or 0, []  # check_tensors lists it with all others that are missing
+    if len(embd.shape) != 2:
+        raise c.fail("token_embd.weight", f"expected 2 dimensions, got shape {embd.shape}")
+    rows = embd.shape[0]
     if tokens is None or tokens == rows:
         return rows, []
     if tokens > rows:
