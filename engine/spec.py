@@ -90,10 +90,7 @@ def model_spec(c: Container) -> ModelSpec:
 
 
 def _llama(c: Container, k: Keys) -> ModelSpec:
-    experts = k.integer("expert_count", 0, 1 << 16, 0)
-    if experts or any("_exps." in name for name in c.tensors):
-        raise k.fail("expert_count", f"is {experts}: architecture 'llama' with a mixture of "
-                                     "experts is not supported")  # fmt: skip
+    _refuse_experts(c, k)
     n_layer = k.integer("block_count", 1, MAX_LAYERS)
     n_embd = k.integer("embedding_length", 1, MAX_WIDTH)
     n_head = k.uniform("attention.head_count", n_layer, 1, MAX_HEADS)
@@ -127,6 +124,16 @@ def _llama(c: Container, k: Keys) -> ModelSpec:
         idle_bytes=0 if tied or embd is None else embd.nbytes,
         notes=(*notes, *vocab_notes, *(["output.weight absent: tied to token_embd"] * tied)),
     )
+
+
+def _refuse_experts(c: Container, k: Keys) -> None:
+    problem = "architecture 'llama' with a mixture of experts is not supported"
+    experts = k.integer("expert_count", 0, 1 << 16, 0)
+    if experts:
+        raise k.fail("expert_count", f"is {experts}: {problem}")
+    for name in c.tensors:
+        if "_exps." in name:
+            raise c.fail(name, problem)
 
 
 def _head_dim(k: Keys, n_embd: int, n_head: int) -> int:
