@@ -207,15 +207,15 @@ def large_vocabulary(tmp_path: Path) -> Iterator[Path]:
 
 def test_large_vocabulary_opens_fast(large_vocabulary: Path) -> None:
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.process_time()
         model_spec(open_model(large_vocabulary))
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     assert min(seconds() for _ in range(3)) < 0.2
     c = open_model(large_vocabulary)
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(c.metadata["tokenizer.ggml.tokens"]) == 150_000
-    assert time.perf_counter() - start < 0.6  # 0.1 when the machine is quiet
+    assert time.process_time() - start < 0.6  # 0.1 when the machine is quiet
 
 
 def test_large_file_is_not_read(tmp_path: Path) -> None:
