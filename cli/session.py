@@ -117,8 +117,8 @@ class Session:
         """Why it ended, where time went, and the rates as the last line."""
         stats, job = self.stats, self.job
         if stats.bad_logits:
-            warn(f"{stats.bad_logits} logits in {stats.bad_steps} steps were NaN or infinite and "
-                 "were left out; check the model with 'kompute-llm validate'")
+            warn(f"{stats.bad_logits} logits of {stats.generated} tokens were NaN or infinite and "
+                 "were left out; 'kompute-llm validate -m MODEL' looks for the cause")
         if stats.finish is Finish.CONTEXT:
             note(f"the context of {opened.runner.n_ctx} tokens is full (-c sets it)")
         if job.verbose:

@@ -95,12 +95,11 @@ def list_kernels(kernels: list[Kernel]) -> int:
     """Names, builds and the number of cases."""
     import numpy as np
 
-    rows = [
-        (k.name, str(sum(1 for _ in k.cases(np.random.default_rng(0)))),
-         " ".join(k.interface.builds))
-        for k in kernels
-    ]
-    table(("kernel", "cases", "builds"), rows, right="lrl")
+    rows = []
+    for k in kernels:
+        cases = sum(1 for _ in k.cases(np.random.default_rng(0)))
+        rows.append((k.name, str(cases), str(len(k.interface.builds))))
+    table(("kernel", "cases", "builds"), rows, right="lrr")
     return 0
 
 

@@ -100,7 +100,7 @@ def _decode(
     new, reason, bad = runner.poll()
     stats.prompt_seconds += time.perf_counter() - began
     while True:
-        _count_bad(stats, bad)
+        stats.bad_logits = bad
         for token in new:
             if token in end_ids:
                 stats.finish, stats.end_id = Finish.END_TOKEN, token
@@ -124,9 +124,3 @@ def _decode(
         stats.decode_steps += len(new)
         if not new and reason is StopReason.RUNNING:
             raise RuntimeError("the executor decoded no token and gave no reason")
-
-
-def _count_bad(stats: Stats, bad: int) -> None:
-    """Add the non-finite logits of one poll."""
-    stats.bad_logits += bad
-    stats.bad_steps += bad > 0

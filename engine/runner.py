@@ -46,7 +46,7 @@ class Runner(Protocol):
         """Feed the token drawn last and draw the next, up to `steps` times or until it stops."""
 
     def poll(self) -> tuple[list[int], StopReason, int]:
-        """Tokens drawn since the last poll, why it stopped, non-finite logits of the latest step.
+        """Tokens drawn since the last poll, why it stopped, non-finite logits since `begin`.
 
         The end token itself is the last id when the reason is END_TOKEN.
         """

@@ -36,7 +36,6 @@ class Stats:
     finish: Finish = Finish.RUNNING
     end_id: int | None = None  # the token that stopped it
     bad_logits: int = 0  # NaN or infinite logits, all steps together
-    bad_steps: int = 0  # steps that had any
 
     @property
     def prompt_rate(self) -> float | None:

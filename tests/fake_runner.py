@@ -103,8 +103,8 @@ class FakeRunner:
             self.reason = StopReason.LIMIT
 
     def poll(self) -> tuple[list[int], StopReason, int]:
-        new, bad, self.new, self.bad = self.new, self.bad, [], 0
-        return new, self.reason, bad
+        new, self.new = self.new, []
+        return new, self.reason, self.bad
 
     def logits(self, ids: Sequence[int], pos: int = 0) -> np.ndarray:
         out = np.zeros((len(ids), self.spec.n_vocab), np.float32)

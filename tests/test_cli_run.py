@@ -213,7 +213,7 @@ def test_bad_logits_warn_once(script: Script, tiny: Path) -> None:
     r = invoke("run", tiny, "-p", "h")
     assert (r.exit_code, r.stdout) == (0, "hi")
     assert r.stderr.count("warning") == 1
-    assert "3 logits in 1 steps were NaN or infinite" in r.stderr
+    assert "3 logits of 2 tokens were NaN or infinite" in r.stderr
 
 
 def test_no_finite_logit_is_an_error(script: Script, tiny: Path) -> None:
