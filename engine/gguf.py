@@ -22,6 +22,7 @@ from .tensor import Tensor, block_size, type_name
 ALIGNMENT = 32  # when general.alignment is absent
 MAX_ALIGNMENT = 1 << 20
 MAX_DIMS = 4  # GGML_MAX_DIMS
+MAX_COUNT = 1 << 18  # tensors or keys; the largest models have some 10^5 tensors
 MIN_PAIR, MIN_INFO = 13, 24  # least bytes of a key-value pair and of a tensor table row
 
 
@@ -71,6 +72,8 @@ def read_gguf(path: Path, inherited: int = ALIGNMENT) -> GGUFFile:
             raise cur.fail(
                 f"truncated or damaged: {n} {what} announced, the file has {cur.size} bytes"
             )
+        if n > MAX_COUNT:
+            raise cur.fail(f"{n} {what} announced; at most {MAX_COUNT} are supported")
     metadata = Metadata(_pairs(cur, n_pairs))
     rows = _rows(cur, n_tensors)
     align = _alignment(cur, metadata)

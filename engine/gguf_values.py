@@ -24,6 +24,8 @@ from .errors import ModelError
 
 STRING, ARRAY = 8, 9
 MAX_DEPTH = 4  # arrays inside arrays; no model uses more than 2
+MAX_STRINGS = 1 << 24  # in one header; the largest vocabularies have some 10^6 with merges
+ARRAY_COST = 16  # an array inside an array takes as long to check as so many strings
 # type id -> struct code; NumPy understands the same codes
 SCALARS = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",
@@ -38,6 +40,7 @@ class Cursor:
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self.path, self.data, self.size = path, data, len(data)
         self.pos, self.where = 0, "header"
+        self.strings = 0  # met so far: each costs time although it may be empty
 
     def fail(self, problem: str) -> ModelError:
         """An error about what is being read now."""
@@ -90,7 +93,11 @@ class Cursor:
         self.need(count * least)
         if elem in SIZES:
             self.pos += count * least
-        elif elem == STRING:
+            return
+        self.strings += count if elem == STRING else count * ARRAY_COST
+        if self.strings > MAX_STRINGS:
+            raise self.fail(f"more than {MAX_STRINGS} strings or arrays up to here")
+        if elem == STRING:
             self._skip_strings(count)
         else:
             for _ in range(count):

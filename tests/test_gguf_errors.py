@@ -211,6 +211,22 @@ def test_absurd_counts_and_lengths(tmp_path: Path) -> None:
     refused(path, "element type 99", data=head + key + unknown + bytes(64))
 
 
+def test_slow_headers_are_bounded(tmp_path: Path) -> None:
+    """Counts that fit a large file but would take long: 200 MB of empty strings, arrays, tensors."""
+    path, size = tmp_path / "m.gguf", 200 << 20
+    head = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k" + struct.pack("<I", ARRAY)
+    start = time.process_time()
+    for elem, each in ((STRING, 8), (ARRAY, 12)):
+        path.write_bytes(head + struct.pack("<IQ", elem, (size - 64) // each))
+        os.truncate(path, size)  # zeros: a sparse file
+        refused(path, "'k'", "more than")
+    for counts in ((1 << 20, 0), (0, 1 << 20)):
+        path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, *counts))
+        os.truncate(path, size)
+        refused(path, "at most")
+    assert time.process_time() - start < 1
+
+
 def test_nested_arrays_are_bounded(tmp_path: Path) -> None:
     deep = Typed(ARRAY, [1], 4)
     for _ in range(5):
