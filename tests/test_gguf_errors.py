@@ -212,7 +212,7 @@ def test_absurd_counts_and_lengths(tmp_path: Path) -> None:
 
 
 def test_slow_headers_are_bounded(tmp_path: Path) -> None:
-    """Counts that fit a large file but would take long: 200 MB of empty strings, arrays, tensors."""
+    """Counts that fit a large file but would take long: empty strings, arrays, tensors, keys."""
     path, size = tmp_path / "m.gguf", 200 << 20
     head = b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"k" + struct.pack("<I", ARRAY)
     start = time.process_time()
