@@ -38,6 +38,10 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report it
 INTERRUPTED = 130  # 128 + SIGINT
 
 
+class ReaderGoneError(Exception):
+    """BrokenPipeError under a name that click does not handle in its own way (exit code 1)."""
+
+
 class CommandGroup(click.Group):
     """Subcommands imported on demand; every exception becomes a message and an exit code."""
 
@@ -64,6 +68,12 @@ class CommandGroup(click.Group):
             raise click.UsageError(f"no such command: {name!r} (there are: {known})", ctx)
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as e:
+            raise ReaderGoneError from e
+
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> NoReturn:
@@ -83,8 +93,9 @@ def report(e: BaseException, verbose: bool) -> int:
     if isinstance(e, SystemExit):
         return e.code if isinstance(e.code, int) else 1
     if isinstance(e, KeyboardInterrupt | click.Abort):
+        note("interrupted")
         return INTERRUPTED
-    if isinstance(e, BrokenPipeError):
+    if isinstance(e, BrokenPipeError | ReaderGoneError):
         _drop_stdout()
         return BROKEN_PIPE
     if verbose and not isinstance(e, click.ClickException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -196,7 +197,7 @@ def test_closed_reader_ends_quietly(script: Script, tiny: Path) -> None:
         """A stdout whose reader has left."""
 
         def write(self, data: bytes) -> int:
-            raise BrokenPipeError
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kompute_llm.cli.session.TextOut.write", lambda self, text: Gone().write(b""))
