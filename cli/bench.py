@@ -126,7 +126,7 @@ class Bench:
         from ..engine.measure import run_once
 
         self.status.show(f"{test.name}: {step}")
-        return run_once(self.runner, test, self.interrupt.stopped, warm)
+        return run_once(self.runner, test, lambda: self.interrupt.pressed, warm)
 
     def show(self, result: Result) -> None:
         """The row at once; what the table has no column for goes to stderr."""

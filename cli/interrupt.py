@@ -41,10 +41,6 @@ class Interrupt:
         if self.pressed:
             raise KeyboardInterrupt
 
-    def stopped(self) -> bool:
-        """`pressed` as a function."""
-        return self.pressed
-
     def __enter__(self) -> Interrupt:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)

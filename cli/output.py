@@ -86,15 +86,15 @@ class StatusLine:
 
     def __init__(self) -> None:
         self._on = is_terminal(sys.stderr)
-        self._width = 0
+        self._text = ""
 
     def show(self, text: str) -> None:
         """Replace the line; "" clears it."""
-        if not self._on:
+        if not self._on or text == self._text:
             return
         columns = max(shutil.get_terminal_size().columns - 1, 10)
         text = text[:columns]
         with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
+            sys.stderr.write("\r" + text.ljust(len(self._text)) + ("" if text else "\r"))
             sys.stderr.flush()
-        self._width = len(text)
+        self._text = text

@@ -16,7 +16,7 @@ from ..engine.tokenizer import build_tokenizer
 from .interrupt import EXIT_CODE, Interrupt
 from .job import Job
 from .loading import Model, context_size, describe, load
-from .output import TextOut, note, warn
+from .output import StatusLine, TextOut, note, warn
 from .tables import phase_table, rates
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Session:
         self.tokenizer = build_tokenizer(model.container)
         self.stats = Stats()
         self.seconds = 0.0  # of generation, wall clock
+        self.status = StatusLine()
 
     def run(self) -> int:
         """Everything in order. Errors come as exceptions, before the weights where possible."""
@@ -96,10 +97,11 @@ class Session:
         began = time.perf_counter()
         tokens = generate(
             runner, ids, self.job.sampling, end_ids, self.job.n_predict,
-            stats=self.stats, stopped=self.interrupt.stopped,
-        )
+            stats=self.stats, stopped=self.stopped,
+        )  # fmt: skip
         try:
             for token in tokens:
+                self.status.show("")
                 out.write(utf8.push(self.tokenizer.token_bytes(token)))
         except KomputeLLMError:
             self._finish(out, utf8)
@@ -109,7 +111,14 @@ class Session:
         self._finish(out, utf8)
         self.seconds = time.perf_counter() - began
 
+    def stopped(self) -> bool:
+        """Asked between pieces of work: shows how far the prompt is, until there is text."""
+        if not self.stats.generated:
+            self.status.show(f"prompt: {self.stats.processed} of {self.stats.prompt} tokens")
+        return self.interrupt.pressed
+
     def _finish(self, out: TextOut, utf8: Utf8Stream) -> None:
+        self.status.show("")
         out.write(utf8.flush())
         out.end()
 
