@@ -1,0 +1,113 @@
+"""The compiled kernels: which exist, the order of their argument words, and their compilation.
+
+Importing this module imports Numba (half a second), so only the CPU executor does. A kernel is
+compiled when a plan first needs it and then loaded from disk (fast_cache.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from numba import cfunc, types
+
+from . import fast_attention as attention
+from . import fast_matmul as matmul
+from . import fast_matvec as matvec
+from . import fast_rope as rope
+from . import fast_rows as rows
+from .fast_formats import NUMBERS
+from .fast_team import replay
+from .kernel import Params
+
+SIGNATURE = types.void(*[types.int64] * 4)
+
+
+@dataclass(frozen=True)
+class Fast:
+    """A compiled kernel. `words` names its argument words in order: operands (the address of a
+    buffer, or of a weight's table), parameters, "k.half" (whether operand k is float16), and
+    "scratch" with "scratch_bytes" per member. `make` takes the number of `weight`'s format."""
+
+    make: Callable[..., Any]
+    words: tuple[str, ...]
+    weight: str = ""
+    scratch: Callable[[Params], int] = lambda params: 0  # float32 values per member
+
+
+def _words(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
+
+def _attention_scratch(tokens: Callable[[int], int]) -> Callable[[Params], int]:
+    def floats(p: Params) -> int:
+        group = int(p["n_head"]) // int(p["n_head_kv"])
+        return attention.scratch_floats(int(p["head_dim"]), group, tokens(group))
+
+    return floats
+
+
+_VEC = _words("x w step cols y rows y_off")
+_NORM_VEC = (*_VEC, *_words("g eps scratch scratch_bytes"))
+_MUL = (*_VEC, *_words("x_stride y_stride scratch scratch_bytes"))
+_ATTEND = _words("step n_head n_head_kv head_dim scale window k.half v.half scratch scratch_bytes")
+_ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot k.half v.half")
+
+
+def _norm_scratch(p: Params) -> int:
+    return int(p["cols"])
+
+
+def _mul_scratch(p: Params) -> int:
+    return matmul.scratch_floats(int(p["cols"]))
+
+
+FAST: dict[str, Fast] = {
+    "embed": Fast(rows.embed, _words("tokens w x step n_embd row0 rows"), "w"),
+    "rmsnorm": Fast(rows.rmsnorm, _words("x g y step n_embd eps")),
+    "swiglu": Fast(rows.swiglu, _words("gu y step n_ff")),
+    "rope_kv": Fast(rope.rope_kv, _ROPE),
+    "rope_kv_halves": Fast(rope.rope_kv_halves, _ROPE),
+    "matvec": Fast(matvec.matvec, _VEC, "w"),
+    "matvec_add": Fast(matvec.matvec_add, _VEC, "w"),
+    "norm_matvec": Fast(matvec.norm_matvec, _NORM_VEC, "w", _norm_scratch),
+    "norm_matvec_swiglu": Fast(matvec.norm_matvec_swiglu, _NORM_VEC, "w", _norm_scratch),
+    "matmul": Fast(matmul.matmul, _MUL, "w", _mul_scratch),
+    "matmul_add": Fast(matmul.matmul_add, _MUL, "w", _mul_scratch),
+    "attention": Fast(
+        attention.attention, (*_words("qkv k v part"), *_ATTEND, "splits"),
+        scratch=_attention_scratch(lambda group: 1),
+    ),
+    "attention_combine": Fast(
+        attention.attention_combine, _words("part y n_head head_dim splits")
+    ),
+    "attention_prefill": Fast(
+        attention.attention_prefill, (*_words("qkv k v y"), *_ATTEND),
+        scratch=_attention_scratch(attention.query_tokens),
+    ),
+}  # fmt: skip
+
+
+@cache
+def compiled(name: str, format_name: str) -> int:
+    """Address of a kernel for a weight format ("" where it has none): f(args, team, me, members)."""
+    fast = FAST[name]
+    source = fast.make(NUMBERS[format_name]) if fast.weight else fast.make()
+    made = cfunc(SIGNATURE, cache=True, error_model="numpy")(source)
+    _KEPT.append(made)
+    return int(made.address)
+
+
+_KEPT: list[Any] = []  # compiled code lives as long as these objects
+
+
+@cache
+def replayer() -> Callable[[int, int, int, int, int, int], None]:
+    """The compiled `replay`, which runs without the interpreter lock."""
+    from numba import njit
+
+    made: Any = njit(types.void(*[types.int64] * 6), cache=True, nogil=True, error_model="numpy")
+    run: Callable[[int, int, int, int, int, int], None] = made(replay)
+    return run

@@ -1,0 +1,260 @@
+"""Fast attention: blocks of queries against tiles of the cache, softmax carried along.
+
+Keys and values of a tile are widened to float32 once for all queries of a key/value head, scores
+come from register tiles, and maximum and sum are rescaled from tile to tile (Dao et al. 2022,
+algorithm 1). Rows in scratch are padded with zeros to a multiple of 16 values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .fast_rows import N, POS, WIDE, vector_exp
+from .fast_simd import (
+    LANES,
+    device,
+    half,
+    lane_max,
+    lane_sum,
+    load,
+    load_f16,
+    load_f64,
+    load_one,
+    load_u32,
+    load_word,
+    splat,
+    store,
+    store_one,
+)
+from .fast_team import claim
+from .fast_tile import ROWS, TILE_TOKENS, many_products, one_product
+
+NEVER = np.float32(-1e30)  # maximum of no scores, as in kernels/attention.py
+MIN_SPLIT = 32
+TILE = 32  # cache positions at a time, a multiple of 16
+QUERIES = 48  # query rows at a time, all heads of a group counted
+
+
+QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, K_HALF, V_HALF, SCRATCH, \
+    SCRATCH_BYTES, SPLITS = range(0, 120, 8)
+
+
+def query_tokens(group: int) -> int:
+    """Tokens whose `group` query heads are worked on together."""
+    return max(1, QUERIES // group)
+
+
+def scratch_floats(head_dim: int, group: int, tokens: int) -> int:
+    """float32 values per member: queries, sums, scores, key and value tiles, maxima and totals."""
+    rows, dim = group * tokens, -(-head_dim // LANES) * LANES  # as padded_dim
+    return 2 * rows * dim + rows * TILE + 2 * TILE * dim + 2 * rows
+
+
+query_tokens_device = device(query_tokens)
+
+
+@device
+def padded_dim(dim: int) -> int:
+    """The head size as a multiple of the lanes."""
+    return (dim + LANES - 1) // LANES * LANES
+
+
+@device
+def widen_row(source: int, out: int, dim: int, is_half: int) -> None:
+    """A cache row of `dim` values as float32, zeros after it."""
+    whole = dim - dim % LANES
+    for i in range(0, whole, LANES):
+        store(out + 4 * i, load_f16(source + 2 * i) if is_half else load(source + 4 * i))
+    for i in range(whole, dim):
+        store_one(out + 4 * i, half(source + 2 * i) if is_half else load_one(source + 4 * i))
+    for i in range(dim, padded_dim(dim)):
+        store_one(out + 4 * i, np.float32(0.0))
+
+
+@device
+def score_tile(q: int, keys: int, scores: int, rows: int, dim: int) -> None:
+    """scores (rows, TILE) = q (rows, dim) times the tile's keys (TILE, dim)."""
+    m = 0
+    while m < rows:
+        tokens = 1 if rows - m < TILE_TOKENS else TILE_TOKENS
+        x, out = q + 4 * m * dim, scores + 4 * m * TILE
+        for t in range(0, TILE, ROWS):
+            k = keys + 4 * t * dim
+            if tokens == 1:
+                one_product(k, 4 * dim, x, 4 * dim, dim, out + 4 * t, 4 * TILE)
+            else:
+                many_products(k, 4 * dim, x, 4 * dim, dim, out + 4 * t, 4 * TILE)
+        m += tokens
+
+
+@device
+def soften(scores: int, stat: int, low: int, high: int) -> float:
+    """Turn scores [low, high) of a row into e^(score - max), the others into 0.
+
+    stat: (maximum, total) so far, brought up to date. Returns the factor for what was summed
+    before.
+    """
+    best = old = load_one(stat)
+    for t in range(low, high):
+        best = max(best, load_one(scores + 4 * t))
+    total = splat(np.float32(0.0))
+    for t in range(TILE):
+        if t < low or t >= high:
+            store_one(scores + 4 * t, NEVER)
+    for t in range(0, TILE, LANES):
+        weight = vector_exp(load(scores + 4 * t) - best)
+        store(scores + 4 * t, weight)
+        total = total + weight
+    for t in range(TILE):
+        if t < low or t >= high:
+            store_one(scores + 4 * t, np.float32(0.0))
+    factor = lane_max(vector_exp(splat(old - best)))
+    store_one(stat, best)
+    store_one(stat + 4, load_one(stat + 4) * factor + lane_sum(total))
+    return factor
+
+
+@device
+def add_values(sums: int, factor: float, weights: int, values: int, dim: int) -> None:
+    """sums (dim,) = sums * factor + weights (TILE,) times the tile's values (TILE, dim)."""
+    for i in range(0, dim, LANES):
+        even, odd = load(sums + 4 * i) * factor, splat(np.float32(0.0))
+        for t in range(0, TILE, 2):
+            v = values + 4 * (t * dim + i)
+            even = load(v) * load_one(weights + 4 * t) + even
+            odd = load(v + 4 * dim) * load_one(weights + 4 * t + 4) + odd
+        store(sums + 4 * i, even + odd)
+
+
+@device
+def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) -> None:
+    """Scale the query heads of key/value head `kv` into padded rows (token, head) of scratch, and
+    clear the sums, maxima and totals of these rows, which lie after the queries."""
+    dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
+    padded, scale = padded_dim(dim), np.float32(load_f64(a + SCALE))
+    stride = (load_word(a + HEADS) + 2 * load_word(a + KV_HEADS)) * dim
+    sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
+    for m in range(tokens * group):
+        head = load_word(a + QKV) + 4 * ((token + m // group) * stride + (kv * group + m % group) * dim)
+        for i in range(padded):
+            at = 4 * (m * padded + i)
+            store_one(q + at, load_one(head + 4 * i) * scale if i < dim else np.float32(0.0))
+            store_one(sums + at, np.float32(0.0))
+        store_one(stats + 8 * m, NEVER)
+        store_one(stats + 8 * m + 4, np.float32(0.0))
+
+
+@device
+def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) -> None:
+    """Queries in scratch at q, row m at position own + m // group, against positions start …
+    stop - 1 of key/value head `kv`; results stay in scratch, not yet divided by the totals."""
+    dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
+    padded, width, window = padded_dim(dim), load_word(a + KV_HEADS) * dim, load_word(a + WINDOW)
+    k_half, v_half = load_word(a + K_HALF), load_word(a + V_HALF)
+    sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
+    scores, keys = stats + 8 * rows, stats + 8 * rows + 4 * rows * TILE
+    values = keys + 4 * TILE * padded
+    for first in range(start, stop, TILE):
+        count = min(TILE, stop - first)
+        for t in range(count):
+            at = (first + t) * width + kv * dim
+            widen_row(load_word(a + K) + (4 - 2 * k_half) * at, keys + 4 * t * padded, dim, k_half)
+            widen_row(load_word(a + V) + (4 - 2 * v_half) * at, values + 4 * t * padded, dim, v_half)
+        for i in range(count * padded, TILE * padded):
+            store_one(values + 4 * i, np.float32(0.0))
+        score_tile(q, keys, scores, rows, padded)
+        for m in range(rows):
+            last = own + m // group - first  # this query's own place in the tile
+            low = max(0, last + 1 - window) if window > 0 else 0
+            if low < min(count, last + 1):
+                row = scores + 4 * m * TILE
+                factor = soften(row, stats + 8 * m, low, min(count, last + 1))
+                add_values(sums + 4 * m * padded, factor, row, values, padded)
+
+
+def attention() -> Any:
+    """part[head, split] = unnormalised sums, maximum and total over a split of the cache. A
+    piece of work is a key/value head and a split."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        dim, splits, n_kv = load_word(a + DIM), load_word(a + SPLITS), load_word(a + KV_HEADS)
+        group, window = load_word(a + HEADS) // n_kv, load_word(a + WINDOW)
+        pos = load_u32(load_word(a + STEP) + POS)
+        lowest = max(pos + 1 - window, 0) if window > 0 else 0
+        per = max((pos - lowest + splits) // splits, MIN_SPLIT)
+        q, padded = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES), padded_dim(dim)
+        piece = claim(team)
+        while piece < n_kv * splits:
+            kv, split = piece // splits, piece % splits
+            start = lowest + split * per
+            take_queries(a, kv, 0, 1, q, group)
+            attend(a, kv, pos, start, min(start + per, pos + 1), q, group)
+            for m in range(group):
+                row = ((kv * group + m) * splits + split) * (dim + 2)
+                out, stats = load_word(a + OUT) + 4 * row, q + 8 * (group * padded + m)
+                for i in range(dim):
+                    store_one(out + 4 * i, load_one(q + 4 * ((group + m) * padded + i)))
+                store_one(out + 4 * dim, load_one(stats))
+                store_one(out + 4 * dim + 4, load_one(stats + 4))
+            piece = claim(team)
+
+    return run
+
+
+def attention_prefill() -> Any:
+    """y of a batch of queries. A piece of work is a key/value head and a block of tokens."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        dim, n_kv, step = load_word(a + DIM), load_word(a + KV_HEADS), load_word(a + STEP)
+        group, window = load_word(a + HEADS) // n_kv, load_word(a + WINDOW)
+        n, pos, most = load_u32(step + N), load_u32(step + POS), query_tokens_device(group)
+        q, padded = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES), padded_dim(dim)
+        blocks, piece = (n + most - 1) // most, claim(team)
+        while piece < n_kv * blocks:
+            # the last blocks see most of the cache: they come first
+            kv, token = piece % n_kv, (blocks - 1 - piece // n_kv) * most
+            tokens = min(most, n - token)
+            rows, own = tokens * group, pos + token
+            take_queries(a, kv, token, tokens, q, rows)
+            lowest = max(own + 1 - window, 0) if window > 0 else 0
+            attend(a, kv, own, lowest, own + tokens, q, rows)
+            for m in range(rows):
+                column = (kv * group + m % group) * dim
+                at = (token + m // group) * load_word(a + HEADS) * dim + column
+                total = load_one(q + 8 * (rows * padded + m) + 4)
+                for i in range(dim):
+                    value = load_one(q + 4 * ((rows + m) * padded + i)) / total
+                    store_one(load_word(a + OUT) + 4 * (at + i), value)
+            piece = claim(team)
+
+    return run
+
+
+def attention_combine() -> Any:
+    """Words (part, y, n_head, head_dim, splits): the splits of each head, joined."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        heads, dim, splits = load_word(a + 16), load_word(a + 24), load_word(a + 32)
+        h = claim(team)
+        while h < heads:
+            part, y = load_word(a) + 4 * h * splits * (dim + 2), load_word(a + 8) + 4 * h * dim
+            best, total = NEVER, np.float32(0.0)
+            for s in range(splits):
+                best = max(best, load_one(part + 4 * (s * (dim + 2) + dim)))
+            for i in range(dim):
+                store_one(y + 4 * i, np.float32(0.0))
+            for s in range(splits):
+                row = part + 4 * s * (dim + 2)
+                if load_one(row + 4 * dim + 4) > 0:  # else an empty split, nothing written
+                    factor = lane_max(vector_exp(splat(load_one(row + 4 * dim) - best)))
+                    total += factor * load_one(row + 4 * dim + 4)
+                    for i in range(dim):
+                        at = y + 4 * i
+                        store_one(at, load_one(at) + factor * load_one(row + 4 * i))
+            for i in range(dim):
+                store_one(y + 4 * i, load_one(y + 4 * i) / total)
+            h = claim(team)
+
+    return run

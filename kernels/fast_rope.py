@@ -1,0 +1,71 @@
+"""Fast rope_kv and rope_kv_halves: rotate q and k, store k and v in the cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fast_rows import N, POS
+from .fast_simd import device, load_one, load_u32, load_word, store_half, store_one
+from .fast_team import claim
+
+
+@device
+def put(cache: int, i: int, value: float, is_half: int) -> None:
+    """Element i of a float16 or float32 cache row."""
+    if is_half:
+        store_half(cache + 2 * i, value)
+    else:
+        store_one(cache + 4 * i, value)
+
+
+@device
+def _rotated(x: int, table: int, i: int, partner: int, angle: int) -> tuple[float, float]:
+    """Elements i and `partner` of the head at x, rotated by the table's pair `angle`."""
+    cos, sin = load_one(table + 8 * angle), load_one(table + 8 * angle + 4)
+    u, v = load_one(x + 4 * i), load_one(x + 4 * partner)
+    return u * cos - v * sin, u * sin + v * cos
+
+
+def _kernel(stride: int) -> Any:
+    """Words (qkv, rope, k, v, step, n_head, n_head_kv, head_dim, n_rot, k half, v half)."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        step, n_head, n_kv = load_word(a + 32), load_word(a + 40), load_word(a + 48)
+        dim, n_rot = load_word(a + 56), load_word(a + 64)
+        n, pos, t = load_u32(step + N), load_u32(step + POS), claim(team)
+        k_half, v_half = load_word(a + 72), load_word(a + 80)
+        apart = 1 if stride == 2 else n_rot // 2
+        while t < n:
+            x = load_word(a) + 4 * t * (n_head + 2 * n_kv) * dim
+            table = load_word(a + 8) + 4 * (pos + t) * n_rot
+            k = load_word(a + 16) + (4 - 2 * k_half) * (pos + t) * n_kv * dim
+            v = load_word(a + 24) + (4 - 2 * v_half) * (pos + t) * n_kv * dim
+            for h in range(n_head + n_kv):
+                for p in range(n_rot // 2):
+                    i = stride * p
+                    first, second = _rotated(x, table, i, i + apart, p)
+                    if h < n_head:
+                        store_one(x + 4 * i, first)
+                        store_one(x + 4 * (i + apart), second)
+                    else:
+                        put(k, (h - n_head) * dim + i, first, k_half)
+                        put(k, (h - n_head) * dim + i + apart, second, k_half)
+                if h >= n_head:  # the rest of a partly rotated head
+                    for i in range(n_rot, dim):
+                        put(k, (h - n_head) * dim + i, load_one(x + 4 * i), k_half)
+                x += 4 * dim
+            for i in range(n_kv * dim):
+                put(v, i, load_one(x + 4 * i), v_half)
+            t = claim(team)
+
+    return run
+
+
+def rope_kv() -> Any:
+    """Pair p is elements (2p, 2p + 1)."""
+    return _kernel(2)
+
+
+def rope_kv_halves() -> Any:
+    """Pair p is elements (p, p + n_rot / 2)."""
+    return _kernel(1)

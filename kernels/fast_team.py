@@ -1,0 +1,114 @@
+"""How compiled kernels run: a list of operations, replayed by several threads in step.
+
+An operation is a function f(args, team, me, members) and its argument words, all int64. Members
+claim pieces of an operation one by one, and meet at a barrier after it. `team` is the address of
+words that they share, a cache line each.
+"""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from .fast_simd import I64, _pointer, call, device, load_word, op, store_word
+
+LINE = 64  # bytes between shared words, so that they do not share a cache line
+ARRIVED, ROUND, NEXT, ABORT, STOP = (i * LINE for i in range(5))
+TEAM_WORDS = 5 * LINE // 8
+OP_WORDS = 24  # function address, then argument words
+SPINS = 4000  # pauses before a waiting member offers its core to others (some 50 us)
+
+
+@op(types.int64, types.int64, types.int64)
+def fetch_add(b: Any, address: Any, value: Any) -> Any:
+    """Add to a shared word; the value before."""
+    return b.atomic_rmw("add", _pointer(b, address, I64), value, "acq_rel")
+
+
+@op(types.int64, types.int64)
+def shared_load(b: Any, address: Any) -> Any:
+    """Read a shared word, and see everything written before it was stored."""
+    return b.load_atomic(_pointer(b, address, I64), "acquire", 8)
+
+
+@op(types.void, types.int64, types.int64)
+def shared_store(b: Any, address: Any, value: Any) -> Any:
+    """Write a shared word after everything written so far."""
+    return b.store_atomic(value, _pointer(b, address, I64), "release", 8)
+
+
+@op(types.int64, types.int64)
+def pause(b: Any, x: Any) -> Any:
+    """A short wait in a spin loop."""
+    if platform.machine().lower() in ("x86_64", "amd64", "i686"):
+        call(b, "llvm.x86.sse2.pause", ir.VoidType())
+    return x
+
+
+@op(types.int64, types.int64)
+def give_way(b: Any, x: Any) -> Any:
+    """Let another thread have the core (POSIX sched_yield)."""
+    call(b, "sched_yield", ir.IntType(32))
+    return x
+
+
+@op(types.void, *[types.int64] * 5)
+def call_address(b: Any, f: Any, args: Any, team: Any, me: Any, members: Any) -> Any:
+    """Call a compiled kernel."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
+    return b.call(_pointer(b, f, kind), [args, team, me, members])
+
+
+@op(types.int64, types.int64)
+def nanoseconds(b: Any, place: Any) -> Any:
+    """CLOCK_MONOTONIC (1 on Linux), through 16 bytes at `place`."""
+    two = _pointer(b, place, I64)
+    call(b, "clock_gettime", ir.IntType(32), ir.IntType(32)(1), two)
+    rest = b.load(b.gep(two, [I64(1)]))
+    return b.add(b.mul(b.load(two), I64(1_000_000_000)), rest)
+
+
+@device
+def claim(team: int) -> int:
+    """The number of the next piece of the running operation, from 0."""
+    return fetch_add(team + NEXT, 1)
+
+
+@device
+def barrier(team: int, members: int) -> None:
+    """Wait until every member is here; the last one prepares the next operation."""
+    this = shared_load(team + ROUND)
+    if fetch_add(team + ARRIVED, 1) == members - 1:
+        store_word(team + ARRIVED, 0)
+        store_word(team + NEXT, 0)
+        store_word(team + STOP, shared_load(team + ABORT))
+        shared_store(team + ROUND, this + 1)
+        return
+    spins = 0
+    while shared_load(team + ROUND) == this:
+        spins += 1
+        if spins < SPINS:
+            pause(spins)
+        else:
+            give_way(spins)
+
+
+def replay(ops: int, count: int, times: int, team: int, me: int, members: int) -> None:
+    """Run `count` operations at `ops`; when `times` is not 0, member 0 adds each one's
+    nanoseconds to the words there (two spare words precede them). An abort ends it early."""
+    began = 0
+    if times != 0 and me == 0:
+        began = nanoseconds(times)
+    for i in range(count):
+        at = ops + i * (8 * OP_WORDS)
+        call_address(load_word(at), at + 8, team, me, members)
+        barrier(team, members)
+        if load_word(team + STOP) != 0:
+            return
+        if times != 0 and me == 0:
+            now = nanoseconds(times)
+            store_word(times + 16 + 8 * i, load_word(times + 16 + 8 * i) + now - began)
+            began = now

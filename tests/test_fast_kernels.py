@@ -1,0 +1,81 @@
+"""The compiled kernels against their NumPy references, on every case of every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kompute_llm.engine.blocks import Matrix
+from kompute_llm.engine.cpu_team import Program, Team
+from kompute_llm.engine.plan import Buf, Dispatch, Phase, Weight
+from kompute_llm.kernels.fast import FAST
+from kompute_llm.kernels.kernel import Access, Case, Kernel
+
+DTYPES = {"float32": "F32", "float16": "F16", "uint32": "U32"}
+
+
+def kernel(name: str) -> Kernel:
+    found: Kernel = import_module(f"kompute_llm.kernels.{name}").KERNEL
+    return found
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def team(request: pytest.FixtureRequest) -> Iterator[Team]:
+    made = Team(request.param)
+    yield made
+    made.close()
+
+
+def run_fast(team: Team, k: Kernel, case: Case, arrays: dict[str, Any]) -> None:
+    """One operation over copies of a case's operands."""
+    operands: dict[str, Any] = {}
+    for name, value in case.operands.items():
+        if isinstance(value, Matrix):
+            operands[name] = Weight(name, split(value))
+        else:
+            operands[name] = Buf(name, value.shape, DTYPES[value.dtype.name])
+    program = Program([Dispatch(k, operands, case.params, Phase.FFN)], arrays, team.members)
+    team.run(program.ops, 1)
+
+
+def split(m: Matrix) -> tuple[Matrix, ...]:
+    """Up to three parts of unequal size, as q, k and v are stacked."""
+    cuts = sorted({0, m.rows // 4, m.rows // 4 + m.rows // 3, m.rows})
+    parts = [m.raw[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    return tuple(Matrix(m.fmt, raw, len(raw), m.cols) for raw in parts)
+
+
+def poisoned(k: Kernel, case: Case) -> dict[str, Any]:
+    """Arrays of a case; what the kernel only writes is NaN before."""
+    written = {b.name for b in k.interface.bindings if b.access is Access.WRITE}
+    arrays = {n: v.copy() for n, v in case.operands.items() if not isinstance(v, Matrix)}
+    for name in written & set(arrays):
+        arrays[name] = np.full_like(arrays[name], np.nan)
+    return arrays
+
+
+def nmse(got: Any, want: Any) -> float:
+    got, want = got.astype(np.float64), want.astype(np.float64)
+    return float(np.square(got - want).sum() / max(np.square(want).sum(), 1e-300))
+
+
+@pytest.mark.parametrize("name", sorted(FAST))
+def test_cases(name: str, team: Team) -> None:
+    k = kernel(name)
+    for case in k.cases(np.random.default_rng(5)):
+        want, got = poisoned(k, case), poisoned(k, case)
+        weights = {n: v for n, v in case.operands.items() if isinstance(v, Matrix)}
+        k.reference(**want, **weights, **case.params)
+        run_fast(team, k, case, got)
+        for array in want:
+            compared = case.only.get(array, np.full(want[array].shape, True))
+            expected, actual = want[array][compared], got[array][compared]
+            same = np.isnan(expected) == np.isnan(actual)
+            assert same.all(), (case.name, array, "written elements differ")
+            filled = ~np.isnan(expected)
+            error = nmse(actual[filled], expected[filled])
+            assert error <= case.limit, (case.name, array, error)
