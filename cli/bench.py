@@ -115,18 +115,17 @@ class Bench:
         seconds = [self.time(test, f"{i + 1}/{n}") for i in range(n)]
         if not self.profile:
             return Result(test, seconds)
-        self.runner.profile(True)
-        profiled = self.time(test, "profile")
+        profiled = self.time(test, "profile", profile=True)
         phases = self.runner.phases()
         self.runner.profile(False)
         return Result(test, seconds, phases, profiled)
 
-    def time(self, test: Test, step: str, warm: bool = False) -> float:
+    def time(self, test: Test, step: str, **how: bool) -> float:
         """Seconds of one repetition."""
         from ..engine.measure import run_once
 
         self.status.show(f"{test.name}: {step}")
-        return run_once(self.runner, test, lambda: self.interrupt.pressed, warm)
+        return run_once(self.runner, test, lambda: self.interrupt.pressed, **how)
 
     def show(self, result: Result) -> None:
         """The row at once; what the table has no column for goes to stderr."""

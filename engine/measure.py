@@ -72,28 +72,39 @@ def parse_tests(texts: Sequence[str]) -> list[Test]:
     return found
 
 
-def run_once(runner: Runner, test: Test, stopped: Stopped, warm: bool = False) -> float:
-    """Seconds of one repetition, from an empty cache. `warm` may cut generation short.
+def run_once(
+    runner: Runner, test: Test, stopped: Stopped, *, warm: bool = False, profile: bool = False
+) -> float:
+    """Seconds of one repetition, from an empty cache; `profile` measures phases of just that time.
 
-    Raises Stop, NumericError (what is timed would be no-ops) or DeviceError.
+    `warm` may cut generation short. Raises Stop, NumericError (what is timed would be no-ops)
+    or DeviceError.
     """
     rng = np.random.default_rng(SEED)
     ids = rng.integers(runner.spec.n_vocab, size=test.tokens if test.kind == "pp" else 1).tolist()
     runner.begin(GREEDY, (), runner.n_ctx)
+    if test.kind == "tg":
+        _prompt(runner, ids, stopped)
+    if profile:
+        runner.profile(True)
     began = time.perf_counter()
-    for start in range(0, len(ids), runner.batch):
-        _check(stopped)
-        part = ids[start : start + runner.batch]
-        runner.prefill(part, sample=start + len(part) == len(ids))
-    _drawn(runner)
     if test.kind == "pp":
-        return time.perf_counter() - began
-    began, left = time.perf_counter(), test.tokens
+        _prompt(runner, ids, stopped)
+    left = test.tokens if test.kind == "tg" else 0
     while left > 0 and not (warm and time.perf_counter() - began > WARM_SECONDS):
         _check(stopped)
         runner.decode(min(left, runner.chunk))
         left -= _drawn(runner)
     return time.perf_counter() - began
+
+
+def _prompt(runner: Runner, ids: list[int], stopped: Stopped) -> None:
+    """Feed a prompt in batches and draw one token."""
+    for start in range(0, len(ids), runner.batch):
+        _check(stopped)
+        part = ids[start : start + runner.batch]
+        runner.prefill(part, sample=start + len(part) == len(ids))
+    _drawn(runner)
 
 
 def _check(stopped: Stopped) -> None:

@@ -115,7 +115,7 @@ def test_unsteady_samples_are_flagged(
     script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([1.0, 1.0, 1.0, 2.0])
-    monkeypatch.setattr(measure, "run_once", lambda *args: next(seconds))
+    monkeypatch.setattr(measure, "run_once", lambda *args, **how: next(seconds))
     r = invoke("bench", tiny, "pp4", "-r", 3)
     assert "warning: pp4: the deviation is 35 % of the mean" in r.stderr
 
