@@ -95,7 +95,7 @@ class WeightArena:
             place = self.places[w.name]
             block = 0
             for m in w.parts:
-                for piece, count in _pieces(m):
+                for piece, count in upload.pieces(m):
                     upload.add(piece, w, block, place, self.tensors[place.arena])
                     block += count
                     done += piece.nbytes
@@ -104,32 +104,32 @@ class WeightArena:
         upload.flush()
 
 
-def _pieces(m: Matrix) -> Iterable[tuple[Any, int]]:
-    """Bytes of a matrix in runs of whole blocks that fit into the staging buffer.
-
-    A run is a multiple of 32 blocks, so that every plane of the next starts on a whole word.
-    """
-    flat = m.raw.reshape(-1)
-    blocks = flat.size // m.fmt.bytes
-    most = STAGING_BYTES // m.fmt.bytes // 32 * 32
-    for start in range(0, blocks, most):
-        count = min(most, blocks - start)
-        yield flat[start * m.fmt.bytes : (start + count) * m.fmt.bytes], count
-
-
 class Upload:
     """Collects pieces in the staging buffer, then copies and repacks them in one submit."""
 
     def __init__(self, device: Device, algorithms: Algorithms) -> None:
         self._device, self._algorithms = device, algorithms
-        self._staging = device.exchange(STAGING_BYTES // 4 + 1, "staging")
+        self._size = min(STAGING_BYTES, binding_limit(device) - 4)
+        self._staging = device.exchange(self._size // 4 + 1, "staging")
         self._bytes = self._staging.data().view(np.uint8)
         self._used = 0
         self._jobs: list[tuple[Any, dict[str, int]]] = []
 
+    def pieces(self, m: Matrix) -> Iterable[tuple[Any, int]]:
+        """Bytes of a matrix in runs of whole blocks that fit into the staging buffer.
+
+        A run is a multiple of 32 blocks, so that every plane of the next starts on a whole word.
+        """
+        flat = m.raw.reshape(-1)
+        blocks = flat.size // m.fmt.bytes
+        most = self._size // m.fmt.bytes // 32 * 32
+        for start in range(0, blocks, most):
+            count = min(most, blocks - start)
+            yield flat[start * m.fmt.bytes : (start + count) * m.fmt.bytes], count
+
     def add(self, piece: Any, w: Weight, block: int, place: Place, arena: Any) -> None:
         """Queue blocks `block`, `block` + 1, … of a weight for its planes in `arena`."""
-        if self._used + piece.size > STAGING_BYTES:
+        if self._used + piece.size > self._size:
             self.flush()
         self._bytes[self._used : self._used + piece.size] = piece
         count = piece.size // w.fmt.bytes

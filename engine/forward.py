@@ -278,6 +278,16 @@ class Forward:
         self._output = "token_embd.weight" if spec.tied else "output.weight"
 
     @property
+    def step(self) -> Buf:
+        """The step words."""
+        return Builder(self.spec, self.opts, self.weights, 1).step
+
+    @property
+    def tokens(self) -> Buf:
+        """Token ids of the batch."""
+        return Builder(self.spec, self.opts, self.weights, 1).tokens
+
+    @property
     def logits(self) -> Buf:
         """Logits of the last token (1, n_vocab)."""
         return Buf("logits", (1, self.spec.n_vocab))
@@ -285,7 +295,8 @@ class Forward:
     @property
     def all_logits(self) -> Buf:
         """Logits of several tokens: as many rows as keep the buffer near 64 MB, at most 64."""
-        rows = max(1, min(self.opts.batch, 64, (16 << 20) // self.spec.n_vocab))
+        size = min(64 << 20, self.opts.binding_bytes) // 4
+        rows = max(1, min(self.opts.batch, 64, size // self.spec.n_vocab))
         return Buf("all_logits", (rows, self.spec.n_vocab), role=Role.OUTPUT)
 
     def _builder(self, rows: int) -> tuple[Builder, Buf]:

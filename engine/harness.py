@@ -63,6 +63,11 @@ def _shape(name: str, value: Array | Matrix) -> Any:
     return Buf(name, value.shape, kind)
 
 
+def shapes_of(case: Case) -> dict[str, Any]:
+    """The operands of a case as launches see them."""
+    return {n: _shape(n, v) for n, v in case.operands.items()}
+
+
 def _params(kernel: Kernel, case: Case) -> dict[str, int | float]:
     """Push words of a case: its own, planes of weights at the start of their buffer."""
     values = dict(case.params)
@@ -78,9 +83,7 @@ def _params(kernel: Kernel, case: Case) -> dict[str, int | float]:
     return values
 
 
-def run_shader(
-    device: Device, kernel: Kernel, case: Case, algorithms: Algorithms
-) -> tuple[dict[str, Array], str]:
+def run_shader(device: Device, kernel: Kernel, case: Case) -> tuple[dict[str, Array], str]:
     """Run the shader of a case; returns the outputs (shapes and dtypes of the operands), build."""
     tensors = {}
     for b in kernel.interface.bindings:
@@ -90,13 +93,12 @@ def run_shader(
             words = np.full_like(words, POISON)
         tensor.data()[: words.size] = words
         tensors[b.name] = tensor
-    shapes = {n: _shape(n, v) for n, v in case.operands.items()}
-    launch = kernel.launch(shapes, case.params, case.rows, device.limits)
+    launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
     seq = device.sequence()
     bound = [tensors[b.name] for b in kernel.interface.bindings]
     device.sync_device(seq, bound)
     push = push_words(kernel, _params(kernel, case))
-    device.record(seq, algorithms.get(kernel, launch, bound), push, launch.grid)
+    device.record(seq, Algorithms(device).get(kernel, launch, bound), push, launch.grid)
     outs = [b.name for b in kernel.interface.bindings if b.access in (Access.WRITE, Access.UPDATE)]
     device.sync_local(seq, [tensors[n] for n in outs])
     device.eval(seq)
@@ -148,10 +150,7 @@ def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> Ca
     return CaseResult(kernel.name, case.name, build, nmse, max_rel, case.limit, ok, note)
 
 
-def run_case(
-    device: Device, kernel: Kernel, case: Case, algorithms: Algorithms | None = None
-) -> CaseResult:
+def run_case(device: Device, kernel: Kernel, case: Case) -> CaseResult:
     """Run one case on a device and compare it with the reference."""
-    made = algorithms or Algorithms(device)
-    got, build = run_shader(device, kernel, case, made)
+    got, build = run_shader(device, kernel, case)
     return compare(kernel, case, got, build)

@@ -36,18 +36,20 @@ class Algorithms:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        self._made: dict[tuple[Any, ...], Any] = {}
+        # the tensors are kept beside the algorithm: their ids are part of the key
+        self._made: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
 
     def get(self, kernel: Kernel, launch: Launch, tensors: list[Any]) -> Any:
         """The algorithm for these bindings, compiled on the first request."""
         key = (kernel.name, launch.build, launch.spec, launch.subgroup_size, *map(id, tensors))
         if key not in self._made:
-            self._made[key] = self.device.algorithm(
+            algorithm = self.device.algorithm(
                 f"{kernel.name}.{launch.build}" if launch.build else kernel.name,
                 tensors, kernel.spirv(launch.build), launch.spec,
                 len(kernel.interface.push), launch.subgroup_size,
             )  # fmt: skip
-        return self._made[key]
+            self._made[key] = algorithm, tensors
+        return self._made[key][0]
 
     def record(
         self, seq: Any, kernel: Kernel, tensors: Mapping[str, Any], shapes: Mapping[str, Shaped],

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels import fill
+from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .arena import CacheArena, WeightArena, binding_limit
 from .container import Container
@@ -24,7 +25,7 @@ from .forward import Forward, PlanOptions
 from .plan import Buf, Plan, Role, Weight
 from .recorder import Algorithms, Hazards, offsets
 from .rope import rope_table
-from .sampler import Sampling, sampling_dispatches, settings_words
+from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
 
@@ -50,7 +51,8 @@ class VulkanRunner:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.spec, self.n_ctx, self.device = spec, n_ctx, device
-        self.batch = min(batch, n_ctx)
+        widest = max(spec.n_embd, 2 * spec.n_ff, (spec.n_head + 2 * spec.n_head_kv) * spec.head_dim)
+        self.batch = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
         self.chunk = 1
         self.describe = (
             f"{device.info.name} (Vulkan, f32 products, {cache_k} keys, {cache_v} values)"
@@ -61,7 +63,9 @@ class VulkanRunner:
             choose_splits(units, spec.n_head_kv), binding_limit(device),
         )  # fmt: skip
         self._forward = Forward(container, spec, opts)
-        self._sampling, self._history = sampling_dispatches(self._forward.logits, n_ctx, self.batch)
+        logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
+        self._sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
+        self._history = history_dispatch(words, tokens, spec.n_vocab, n_ctx)
         self._decode_plan = self._forward.decode(self._sampling)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
@@ -70,14 +74,14 @@ class VulkanRunner:
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profiling = False
         self._phases: Counter[str] = Counter()
-        self._pos = self._seen = self._limit = 0
+        self._pos = self._seen = self._limit = self._seed = self._bad = 0
         self._reason = StopReason.RUNNING
         self._fresh: list[int] = []
 
     # --- buffers -------------------------------------------------------------------------------
 
     def _allocate(self, progress: Callable[[int, int], None] | None) -> None:
-        prefill = self._forward.prefill(2, (*self._history, *self._sampling), head=True)
+        prefill = self._forward.prefill(2, (self._history, *self._sampling), head=True)
         plans = (self._decode_plan, self._score_plan, prefill)
         bufs = {
             op.name: op for p in plans for d in p.dispatches for op in d.operands.values()
@@ -151,10 +155,7 @@ class VulkanRunner:
         if not self._profiling:
             return
         wall = time.perf_counter() - start
-        phases = self._timed[(*key, True)]
-        stamps = np.asarray(seq.get_timestamps(), np.uint64)
-        spans = self.device.timestamp_seconds(stamps)
-        for phase, span in zip(phases, spans, strict=False):
+        for phase, span in zip(self._timed[(*key, True)], self.device.elapsed(seq), strict=False):
             if phase != "host":
                 self._phases[phase] += float(span)
                 wall -= float(span)
@@ -194,7 +195,7 @@ class VulkanRunner:
         while rows < len(ids):
             rows *= 2
         rows = min(rows, self.batch)
-        tail = (*self._history, *(self._sampling if sample else ()))
+        tail = (self._history, *(self._sampling if sample else ()))
         plan = self._forward.prefill(rows, tail, head=sample)
         key = ("prompt" if sample else "feed", rows)
         self._set_step(ids, self._pos)
@@ -232,8 +233,6 @@ class VulkanRunner:
         self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self._seen, count)]
         self._seen, self._pos = count, int(out[step.POS])
         self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
-
-    _bad = 0
 
     def poll(self) -> tuple[list[int], StopReason, int]:
         """Tokens since the last poll, the stop reason, non-finite logits of the latest step."""

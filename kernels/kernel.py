@@ -75,8 +75,11 @@ def parse_interface(source: str) -> Interface:
     """Read the macros of shaders/types.glsl out of the text of a .comp file."""
     bindings = [Binding(int(i), Access(a), t, n) for a, i, t, n in _BINDING.findall(source)]
     bindings += [Binding(int(i), Access.WEIGHT, "uvec4", n) for i, n in _WEIGHT.findall(source)]
-    bindings.sort(key=lambda b: b.index)
-    assert [b.index for b in bindings] == list(range(len(bindings))), "bindings must be 0, 1, 2, …"
+    # builds may see the same binding under another element type: the first one stands for it
+    first = {b.index: b for b in reversed(bindings)}
+    assert sorted(first) == list(range(len(first))), "bindings must be 0, 1, 2, …"
+    assert all(first[b.index].name == b.name for b in bindings), "one name per binding"
+    bindings = [first[i] for i in sorted(first)]
     push: list[tuple[str, str]] = []
     block = _PUSH.search(source)
     if block:
