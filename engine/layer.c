@@ -172,6 +172,7 @@ static unsigned message_count;
 /* Hints of this thread: consumed by the next matching call. */
 static _Thread_local struct {
     bool dispatch, independent, copy;
+    bool host, readable; /* buffers are for the CPU; so was the last one created */
     uint32_t grid[3];
     uint32_t subgroup_size;
     uint64_t source, target;
@@ -517,6 +518,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateBuffer(VkDevice device,
     VkBufferCreateInfo changed = *info;
     /* Kompute's `storage` tensors can neither be filled nor read by copies otherwise. */
     changed.usage |= VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    /* Kompute allocates right after; its staging buffers alone are no storage buffers. */
+    hint.readable = hint.host || !(info->usage & VK_BUFFER_USAGE_STORAGE_BUFFER_BIT);
     VkResult result = injected("buffer");
     if (result == VK_SUCCESS) result = d->CreateBuffer(device, &changed, alloc, out);
     if (result != VK_SUCCESS) {
@@ -564,21 +567,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_BindBufferMemory(VkDevice device, Vk
     return VK_SUCCESS;
 }
 
-/* Kompute takes the first type that is host visible and coherent; reading back from memory that
- * the CPU does not cache is some fifty times slower, so a cached type is taken if there is one. */
+/* For the CPU, Kompute takes the first type that is host visible and coherent. Reading back from
+ * memory that the CPU does not cache is some fifty times slower, so a cached type goes first. */
 static uint32_t better_type(struct device *d, uint32_t type)
 {
     const VkMemoryPropertyFlags wanted = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT |
         VK_MEMORY_PROPERTY_HOST_COHERENT_BIT | VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
-    VkMemoryPropertyFlags flags = d->memory.memoryTypes[type].propertyFlags;
-    if (!(flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) || (flags & wanted) == wanted) return type;
-    if (flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT && d->memory.memoryHeapCount > 1) {
-        /* a window into VRAM: asked for as device memory, so it stays */
-        return type;
-    }
+    const VkMemoryType *types = d->memory.memoryTypes;
+    if (!hint.readable || (types[type].propertyFlags & wanted) == wanted) return type;
     for (uint32_t t = 0; t < d->memory.memoryTypeCount; t++)
-        if (hint.type_bits >> t & 1 && (d->memory.memoryTypes[t].propertyFlags & wanted) == wanted)
-            return t;
+        if (hint.type_bits >> t & 1 && (types[t].propertyFlags & wanted) == wanted) return t;
     return type;
 }
 
@@ -603,8 +601,12 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_AllocateMemory(VkDevice device,
         result = d->AllocateMemory(device, &changed, alloc, out);
         /* Integrated GPUs: a small carve-out is called device local, the rest is as good. */
         bool unified = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+        const VkMemoryType *types = d->memory.memoryTypes;
+        VkMemoryPropertyFlags mapped = types[changed.memoryTypeIndex].propertyFlags &
+            (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT);
         for (uint32_t t = 0; unified && result && t < d->memory.memoryTypeCount; t++) {
-            if (!(hint.type_bits >> t & 1)) continue;
+            bool fits = hint.type_bits >> t & 1 && (types[t].propertyFlags & mapped) == mapped;
+            if (!fits) continue;
             changed.memoryTypeIndex = t;
             result = d->AllocateMemory(device, &changed, alloc, out);
         }
@@ -1454,10 +1456,19 @@ static PyObject *py_next_copy(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *py_host_buffers(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int on;
+    if (!PyArg_ParseTuple(args, "p", &on)) return NULL;
+    hint.host = on;
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_clear_hints(PyObject *self, PyObject *args)
 {
     (void)self, (void)args;
-    hint.dispatch = hint.copy = false;
+    hint.dispatch = hint.copy = hint.host = false;
     hint.subgroup_size = hint.created_count = 0;
     Py_RETURN_NONE;
 }
@@ -1649,6 +1660,8 @@ static PyMethodDef methods[] = {
     {"next_copy", py_next_copy, METH_VARARGS,
      "next_copy(source, target, source_offset, target_offset, size): buffers and bytes of the "
      "next copy on this thread"},
+    {"host_buffers", py_host_buffers, METH_VARARGS,
+     "host_buffers(on): buffers created on this thread from now on are read by the CPU"},
     {"clear_hints", py_clear_hints, METH_NOARGS, "forget what the next_… functions said"},
     {"created_buffers", py_created_buffers, METH_NOARGS,
      "handles of the buffers that this thread created since the last call"},
