@@ -1,0 +1,222 @@
+"""The CPU executor: the same plans, run by compiled kernels or, on request, by the references.
+
+Consecutive dispatches that have a compiled form become one program, which a team of threads
+replays without the interpreter (cpu_team.py); the others, and all in reference mode, are calls of
+their NumPy references. Weights are read where the file is mapped; nothing is copied.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
+from . import step
+from .container import Container
+from .cpu_plan import Compiled, Storage
+from .cpu_team import Team
+from .errors import UsageError
+from .forward import Forward, PlanOptions
+from .plan import Plan, Role
+from .rope import rope_table
+from .sampler import Sampling, seed_words, settings_words
+from .spec import ModelSpec
+from .step import StopReason
+
+SMOOTH_SECONDS = 0.05  # longest call of `decode` that still streams smoothly
+MAX_CHUNK = 16
+MAX_SPLITS = 16
+BATCH = 512
+TOUCH = 16 << 20  # bytes of weights read between two reports of progress
+PAGE = 4096
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
+
+
+def choose_splits(threads: int, n_head_kv: int) -> int:
+    """Context splits of decode attention: about four pieces of work per thread."""
+    splits = 1
+    while splits < MAX_SPLITS and splits * n_head_kv < 4 * threads:
+        splits *= 2
+    return splits
+
+
+class CpuRunner:
+    """One model on the CPU. See engine/runner.py for what callers may expect.
+
+    `reference=True` runs every dispatch through its NumPy reference. Interrupted calls
+    (KeyboardInterrupt) leave the state as after the last complete step.
+    """
+
+    def __init__(
+        self, container: Container, spec: ModelSpec, n_ctx: int, *,
+        cache_k: str = "f16", cache_v: str = "f16", math: str = "auto",
+        batch: int = BATCH, threads: int | None = None, reference: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:  # fmt: skip
+        if math not in ("auto", "f32"):
+            raise UsageError(f"--math {math}: the CPU computes products in f32 only")
+        self.spec, self.n_ctx = spec, n_ctx
+        self.batch, self.chunk = min(batch, n_ctx), 1
+        count = threads or available_cores()
+        kind = "references" if reference else f"{count} thread{'s' if count > 1 else ''}"
+        self.describe = f"CPU ({kind}, f32 products, {cache_k} keys, {cache_v} values)"
+        self._team = None if reference else Team(count)
+        self._storage = Storage()
+        self._forward = self._prepare(container, cache_k, cache_v, count)
+        self._compile()
+        self._touch(progress)
+        self._profiling = False
+        self._phases: Counter[str] = Counter()
+        self._pos = self._seen = self._limit = self._seed = self._bad = 0
+        self._reason = StopReason.RUNNING
+        self._fresh: list[int] = []
+
+    # --- plans and memory ----------------------------------------------------------------------
+
+    def _prepare(self, container: Container, cache_k: str, cache_v: str, threads: int) -> Forward:
+        splits = choose_splits(threads, self.spec.n_head_kv)
+        opts = PlanOptions(self.n_ctx, self.batch, cache_k.upper(), cache_v.upper(), splits)
+        return Forward(container, self.spec, opts)
+
+    def _compile(self) -> None:
+        f = self._forward
+        sampling, _ = sampling_dispatches(f.logits, f.step, f.tokens, self.n_ctx)
+        history = history_dispatch(f.step, f.tokens, self.spec.n_vocab, self.n_ctx)
+        self._decode = self._bind(f.decode(sampling))
+        self._prompt = self._bind(f.prefill(self.batch, (history, *sampling), head=True))
+        self._feed = self._bind(f.prefill(self.batch, (history,)))
+        self._score = self._bind(f.score())
+        table = rope_table(self.spec.rope, self.n_ctx)
+        self._storage.arrays["rope"][...] = table
+
+    def _bind(self, plan: Plan) -> Compiled:
+        self._storage.allocate(plan)
+        return Compiled(plan, self._storage.arrays, self._team)
+
+    def _touch(self, progress: Callable[[int, int], None] | None) -> None:
+        """Read every page of the weights once, so that the first token does not wait for them."""
+        matrices = {id(m): m.raw for w in self._forward.weights.all for m in w.parts}
+        total, done = sum(raw.nbytes for raw in matrices.values()), 0
+        for raw in matrices.values():
+            flat = raw.reshape(-1)
+            for start in range(0, flat.size, TOUCH):
+                flat[start : start + TOUCH : PAGE].max()
+                done += min(TOUCH, flat.size - start)
+                if progress:
+                    progress(done, total)
+        self._weight_bytes = total
+
+    # --- generation ----------------------------------------------------------------------------
+
+    def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
+        """Start a generation at position 0 with cleared state."""
+        settings = settings_words(sampling, end_ids)
+        self._pos = self._seen = self._bad = 0
+        self._limit = min(limit, self.n_ctx)
+        self._reason, self._fresh = StopReason.RUNNING, []
+        self._seed = int(sampling.seed or 0)
+        self._storage.clear(Role.STATE)
+        self._storage.arrays["settings"][: settings.size] = settings
+
+    def _set_step(self, ids: Sequence[int], pos: int) -> None:
+        words = self._storage.arrays["step"]
+        words[:] = 0
+        words[[step.N, step.POS, step.LIMIT, step.BAD]] = len(ids), pos, self._limit, self._bad
+        words[[step.COUNT, step.DRAWS]] = self._seen
+        words[[step.SEED_LO, step.SEED_HI]] = seed_words(self._seed)
+        self._storage.arrays["tokens"][: len(ids)] = np.asarray(ids, np.uint32)
+
+    def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
+        """Append ids at the current position; with `sample`, draw the token after them."""
+        self._set_step(ids, self._pos)
+        self._run(self._prompt if sample else self._feed)
+        self._pos += len(ids)
+        if sample:
+            self._collect()
+
+    def decode(self, steps: int) -> None:
+        """Run up to `steps` steps; adapts `chunk` to the time that one takes."""
+        start, before = time.perf_counter(), self._seen
+        try:
+            for _ in range(steps):
+                if self._storage.arrays["step"][step.STOP]:
+                    break
+                self._run(self._decode)
+        finally:
+            self._collect()
+        if self._seen > before:
+            seconds = (time.perf_counter() - start) / (self._seen - before)
+            self.chunk = max(1, min(MAX_CHUNK, int(SMOOTH_SECONDS / seconds)))
+
+    def _collect(self) -> None:
+        """Take over what the sampler wrote to `out`."""
+        out = self._storage.arrays["out"]
+        count = int(out[step.COUNT])
+        self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self._seen, count)]
+        self._seen, self._pos = count, int(out[step.POS])
+        self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
+
+    def poll(self) -> tuple[list[int], StopReason, int]:
+        """Tokens since the last poll, the stop reason, non-finite logits since `begin`."""
+        fresh, self._fresh = self._fresh, []
+        return fresh, self._reason, self._bad
+
+    def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
+        """Logits (len(ids), n_vocab) after each id, fed at `pos`."""
+        rows, n_vocab = self._forward.all_logits.shape
+        out = np.empty((len(ids), n_vocab), np.float32)
+        for start in range(0, len(ids), rows):
+            part = ids[start : start + rows]
+            self._set_step(part, pos + start)
+            self._run(self._score)
+            out[start : start + len(part)] = self._storage.arrays["all_logits"][: len(part)]
+        return out
+
+    def _run(self, plan: Compiled) -> None:
+        start = time.perf_counter()
+        spent = plan.run(self._profiling)
+        if self._profiling:
+            wall = time.perf_counter() - start
+            self._phases.update(spent)
+            self._phases["host"] += max(wall - sum(spent.values()), 0.0)
+
+    # --- the rest ------------------------------------------------------------------------------
+
+    def profile(self, on: bool) -> None:
+        """Start (clearing what was measured) or stop measuring time per phase."""
+        self._profiling = on
+        if on:
+            self._phases.clear()
+
+    def phases(self) -> dict[str, float]:
+        """Seconds per phase since `profile(True)`."""
+        return dict(self._phases)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of mapped weights, KV cache and everything else."""
+        kv, rest = self._storage.bytes(Role.CACHE), self._storage.bytes()
+        plans = (self._decode, self._prompt, self._feed, self._score)
+        scratch = sum(p.scratch_bytes for p in plans)
+        return {"weights": self._weight_bytes, "kv": kv, "scratch": rest - kv + scratch}
+
+    def close(self) -> None:
+        """End the threads and free the memory; waits for running work."""
+        if self._team:
+            self._team.close()
+        self._storage.arrays.clear()
+
+
+__all__: list[Any] = ["CpuRunner", "available_cores", "choose_splits"]
