@@ -56,7 +56,8 @@ class ModelCheck:
         with load(model, self.config, interrupt) as opened:
             if self.verbose:
                 note("\n".join(describe(model, opened)))
-            allowed = limit(opened.runner.describe, (self.config.cache_k, self.config.cache_v))
+            math = "int8" if "int8" in opened.runner.describe else "f32"
+            allowed = limit(math, (self.config.cache_k, self.config.cache_v))
             with load(model, self.oracle, interrupt) as reference:
                 pair = opened.runner, reference.runner
                 return list(compare_runners(*pair, seed=self.seed, allowed=allowed))

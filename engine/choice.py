@@ -68,7 +68,7 @@ def _open_cpu(
     check_context(spec, config, host_free(), "host memory")
     runner = CpuRunner(
         container, spec, config.n_ctx, cache_k=config.cache_k, cache_v=config.cache_v,
-        batch=config.batch, threads=config.threads, progress=progress,
+        math=config.math, batch=config.batch, threads=config.threads, progress=progress,
     )  # fmt: skip
     return Opened(runner, "CPU", notes)
 
