@@ -60,6 +60,7 @@ class DeviceInfo:
     timestamp_period: float  # ns per tick
     timestamp_bits: int  # 0 = no timestamps
     matrix_shapes: tuple[tuple[int, ...], ...]  # M, N, K, types of A, B, C and result, scope
+    int_dot: str  # products of 4 packed int8: "accelerated", "emulated" or "none"
     usable: str | None = None  # why not, or None
     duplicate: int | None = None  # the same GPU through another driver, listed before
 
@@ -101,9 +102,16 @@ def _limits(raw: Mapping[str, Any], cpu: bool) -> Limits:
         subgroup_max=raw["subgroup_max"] or size,
         subgroup_arithmetic=in_compute and operations,
         full_subgroups=fixed and raw["full_subgroups"],
-        int_dot=raw["int_dot"],
+        # Vulkan 1.3 makes everybody offer the operation; only where it is fast it is worth it.
+        int_dot=raw["int_dot"] and raw["int_dot_accelerated"],
         compute_units=raw["compute_units"] or (os.cpu_count() or 1 if cpu else 1),
     )
+
+
+def _int_dot(raw: Mapping[str, Any]) -> str:
+    if not raw.get("int_dot"):
+        return "none"
+    return "accelerated" if raw["int_dot_accelerated"] else "emulated"
 
 
 def _unusable(raw: Mapping[str, Any]) -> str | None:
@@ -140,7 +148,8 @@ def parse(index: int, raw: Mapping[str, Any]) -> DeviceInfo:
         ids=(raw["vendor_id"], raw["device_id"], raw["driver_version"]),
         bindings=raw["bindings"], timestamp_period=raw["timestamp_period"],
         timestamp_bits=raw["timestamp_bits"] if raw["timestamps"] else 0,
-        matrix_shapes=tuple(raw.get("matrix_shapes", ())), usable=_unusable(raw),
+        matrix_shapes=tuple(raw.get("matrix_shapes", ())), int_dot=_int_dot(raw),
+        usable=_unusable(raw),
     )  # fmt: skip
 
 
