@@ -20,14 +20,12 @@ class PreTokenizer:
     `add_bos`: BOS is added when the file has no `tokenizer.ggml.add_bos_token`.
     `byte_level`: text is mapped byte by byte to printable characters (GPT-2); else spaces become
     U+2581 and characters outside the vocabulary fall back to `<0xNN>` tokens.
-    `tidy_spaces`: a whole text is detokenized without the space before "?", "!", "." and such.
     """
 
     patterns: tuple[str, ...]
     whole_words: bool = False
     add_bos: bool = False
     byte_level: bool = True
-    tidy_spaces: bool = False
 
 
 _SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"  # English contractions
@@ -59,9 +57,6 @@ def _cased(digits: str, suffix: str = "") -> str:
 
 _LLAMA3 = PreTokenizer((_words(r"\p{N}{1,3}"),), whole_words=True, add_bos=True)
 _QWEN2 = PreTokenizer((_words(r"\p{N}"),))
-_GPT_2 = PreTokenizer((_GPT2,), tidy_spaces=True)
-_DIGITS = PreTokenizer((r"\p{N}", _GPT2))
-_DIGITS_TIDY = PreTokenizer((r"\p{N}", _GPT2), tidy_spaces=True)
 _O200K = PreTokenizer((_cased(r"\p{N}{1,3}", _SUFFIX + "?"),))
 _DEEPSEEK3 = PreTokenizer(
     (r"\p{N}{1,3}", _KANA_HAN, rf"{_MARKED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_LINES}")
@@ -85,8 +80,7 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         _LLAMA3,
         "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
     ),
-    (_QWEN2, "qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open"),
-    (PreTokenizer(_QWEN2.patterns, tidy_spaces=True), "stablelm2 megrez"),
+    (_QWEN2, "qwen2 deepseek-r1-qwen kormo f2llmv2 hunyuan grok-2 solar-open stablelm2 megrez"),
     (
         PreTokenizer(
             (
@@ -97,14 +91,15 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         "qwen35",
     ),
     (
-        _GPT_2,
+        PreTokenizer((_GPT2,)),
         "gpt-2 phi-2 gigachat a.x-4.0 mellum exaone4 mpt olmo jais modern-bert jina-es jina-de "
-        "jina-v2-es jina-v2-de",
+        "jina-v2-es jina-v2-de trillion granite-docling",
     ),
-    (PreTokenizer((_GPT2,)), "trillion granite-docling"),
-    (_DIGITS, "smollm command-r"),
-    (_DIGITS_TIDY, "starcoder refact codeshell exaone minerva-7b mellum2"),
-    (PreTokenizer(_LLAMA3.patterns, tidy_spaces=True), "dbrx smaug-bpe glm4 chatglm-bpe"),
+    (
+        PreTokenizer((r"\p{N}", _GPT2)),
+        "smollm command-r starcoder refact codeshell exaone minerva-7b mellum2",
+    ),
+    (PreTokenizer(_LLAMA3.patterns), "dbrx smaug-bpe glm4 chatglm-bpe"),
     (_O200K, "gpt-4o llama4 kanana2 talkie minimax-m2"),
     (PreTokenizer((_cased(r"\p{N}"),), whole_words=True, add_bos=True), "tekken"),
     (
@@ -144,19 +139,16 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
     (
         PreTokenizer(
             (r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]"),
-            tidy_spaces=True,
         ),
         "falcon",
     ),
     (
         PreTokenizer(
             (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
-            tidy_spaces=True,
         ),
         "default",
     ),
-    (PreTokenizer((_BLOOM,)), "poro-chat"),
-    (PreTokenizer((_BLOOM,), tidy_spaces=True), "bloom gpt3-finnish"),
+    (PreTokenizer((_BLOOM,)), "poro-chat bloom gpt3-finnish"),
     (PreTokenizer((_BLOOM, r"\p{N}")), "viking"),
     (PreTokenizer((r"\p{N}+", r"(?=(\d{3})+(?!\d))")), "superbpe"),
     (PreTokenizer((_BAILING,)), "bailingmoe bailingmoe2 llada-moe"),
@@ -172,7 +164,7 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
     (PreTokenizer((_words(r"\p{N}", ""),)), "ufakzeka"),
     (PreTokenizer((r"[^\n]+|[\n]+", *_QWEN2.patterns)), "laguna"),
     (
-        PreTokenizer((r"\p{N}{1,3}", _words(r"\p{N}+")), whole_words=True, tidy_spaces=True),
+        PreTokenizer((r"\p{N}{1,3}", _words(r"\p{N}+")), whole_words=True),
         "minicpm5",
     ),
     (
@@ -181,7 +173,6 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
                 rf"{_SUFFIX}|{_LEAD}(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
                 r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
             ),
-            tidy_spaces=True,
         ),
         "exaone-moe",
     ),
@@ -191,7 +182,6 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
                 rf"{_SUFFIX}|{_LEAD}\p{{L}}+|\p{{N}}{{1,3}}|{_SYMBOLS}|\s*[\r\n]+|{_DOUBLING}"
                 r"|\s{1,2}(?!\S)|\s{1}",
             ),
-            tidy_spaces=True,
         ),
         "jais-2",
     ),
@@ -216,7 +206,7 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         "kimi-k2",
     ),
     (
-        PreTokenizer((r"[^\n]+|\n+",), byte_level=False, add_bos=True, tidy_spaces=True),
+        PreTokenizer((r"[^\n]+|\n+",), byte_level=False, add_bos=True),
         "gemma4",
     ),
 )

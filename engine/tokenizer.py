@@ -1,8 +1,8 @@
 """Text to token ids and back, from GGUF metadata alone.
 
 `Tokenizer` finds special tokens in the text and adds BOS and EOS; what lies between goes through a
-`Codec`: byte-level BPE (`tokenizer_bpe.py`) or SentencePiece (`tokenizer_spm.py`). Every result
-equals that of llama.cpp's `llama_tokenize`, `llama_token_to_piece` and `llama_detokenize`.
+`Codec`: byte-level BPE (`tokenizer_bpe.py`) or SentencePiece (`tokenizer_spm.py`). Results equal
+those of llama.cpp, but for what docs/tokenizers.md lists as deliberate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class Codec(Protocol):
     """Encodes text that holds no special token, and spells ordinary tokens."""
 
     add_space_prefix: bool  # a space goes before text at the start and after a special token
-    tidy_spaces: bool  # see PreTokenizer
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, which may hold bytes that are not UTF-8 as lone surrogates."""
@@ -154,7 +153,8 @@ def build_tokenizer(source: Source) -> Tokenizer:
     model = source.metadata.get(PREFIX + "model")
     if model is None or model in ("none", "no_vocab"):
         raise fail(
-            source, PREFIX + "model",
+            source,
+            PREFIX + "model",
             f"{'absent' if model is None else repr(model)}: the file has no vocabulary; "
             "it can be measured with 'bench', but text needs a tokenizer",
         )
@@ -196,7 +196,9 @@ def _build_spm(source: Source, model: str) -> Tokenizer:
     vocab = read_vocab(source)
     codec = SpmCodec(source, vocab)
     tokenizer = Tokenizer(
-        vocab, codec, model,
+        vocab,
+        codec,
+        model,
         add_bos=flag(source, "add_bos_token", True),
         add_eos=flag(source, "add_eos_token", False),
     )

@@ -37,10 +37,10 @@ class BpeCodec:
 
     def __init__(self, source: Source, vocab: Vocab, rule: PreTokenizer) -> None:
         self._source, self._vocab, self._rule = source, vocab, rule
-        self.tidy_spaces = rule.tidy_spaces
         if PREFIX + "merges" not in source.metadata:
             raise fail(
-                source, PREFIX + "merges",
+                source,
+                PREFIX + "merges",
                 f"absent, but {PREFIX}model asks for BPE, which needs it: convert the model again",
             )
 
@@ -104,7 +104,8 @@ def _build(source: Source, vocab: Vocab, rule: PreTokenizer) -> Engine:
     options = {"ignore_merges": rule.whole_words, "byte_fallback": not rule.byte_level}
     try:
         model = BPE(table, merges, **options)
-    except Exception:  # a pair whose halves or result are no tokens: such merges cannot apply
+    except Exception:  # text that is not UTF-8, or a merge of or to what is no token: cannot apply
+        table = {text: i for text, i in table.items() if _is_utf8(text)}
         merges = [(a, b) for a, b in merges if a in table and b in table and a + b in table]
         model = BPE(table, merges, **options)
     engine = Tokenizer(model)
@@ -117,14 +118,19 @@ def _build(source: Source, vocab: Vocab, rule: PreTokenizer) -> Engine:
     return engine
 
 
+def _is_utf8(text: str) -> bool:
+    """Whether `text` holds no stand-ins for undecodable bytes."""
+    return _ESCAPED.search(text) is None
+
+
 def _merges(source: Source) -> list[tuple[str, str]]:
     """Pairs in order of rank. The separator is the first space after the first character."""
     lines = text_array(source, "merges")
     pairs = [tuple(line.split(" ", 1)) for line in lines]
-    for n, line in enumerate(lines):
-        if len(pairs[n]) != 2 or not pairs[n][0]:
-            cut = line.find(" ", 1)
-            if cut < 0:
-                raise fail(source, PREFIX + "merges", f"entry {n} is no pair: {line!r:.80}")
-            pairs[n] = (line[:cut], line[cut + 1 :])
-    return pairs  # type: ignore[return-value]
+    if all(len(pair) == 2 and pair[0] for pair in pairs):
+        return pairs  # type: ignore[return-value]
+    cuts = [line.find(" ", 1) for line in lines]
+    if -1 in cuts:
+        n = cuts.index(-1)
+        raise fail(source, PREFIX + "merges", f"entry {n} is no pair: {lines[n]!r:.80}")
+    return [(line[:cut], line[cut + 1 :]) for line, cut in zip(lines, cuts, strict=True)]

@@ -6,9 +6,14 @@ over in byte tokens. That is SentencePiece's BPE type with byte fallback and an 
 
 from __future__ import annotations
 
-import struct
+import contextlib
+import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from .vocab import PREFIX, Kind, Source, Vocab, fail, flag, number_array
 
@@ -17,14 +22,15 @@ if TYPE_CHECKING:
 
 _SPACE = "\u2581"
 _BYTES = tuple(f"<0x{b:02X}>" for b in range(256))
+_UNFIT = re.compile("[\0\ud800-\udfff]")  # not allowed in pieces
 # Types of a piece in sentencepiece_model.proto
-_UNKNOWN, _CONTROL, _BYTE = 2, 3, 6
+_NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6
+# The end of a SentencePiece message: score and type with their tags, 7 bytes
+_TAIL = np.dtype([("score_tag", "u1"), ("score", "<f4"), ("type_tag", "u1"), ("type", "u1")])
 
 
 class SpmCodec:
     """Encoder and speller of an SPM vocabulary. SentencePiece is loaded at the first encode."""
-
-    tidy_spaces = False
 
     def __init__(self, source: Source, vocab: Vocab) -> None:
         self._source, self._vocab = source, vocab
@@ -32,7 +38,7 @@ class SpmCodec:
         scores = number_array(source, "scores", len(vocab))
         if scores is None:
             raise fail(source, PREFIX + "scores", "absent, but an SPM vocabulary needs it")
-        self._scores = scores[: len(vocab)]
+        self._scores = scores
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; bytes that are not UTF-8 become byte tokens."""
@@ -92,22 +98,59 @@ class SpmCodec:
 
     def _model(self) -> bytes:
         """A ModelProto: pieces (field 1), trainer_spec (2), normalizer_spec (3)."""
-        pieces, seen = [], set()
-        bytes_ids = set(self._byte_ids.values()) if self._complete else set()
-        for i, (text, score) in enumerate(zip(self._vocab.tokens, self._scores, strict=True)):
-            kind = self._vocab.kinds[i]
-            plain = kind in (Kind.NORMAL, Kind.UNUSED, Kind.UNDEFINED)
-            type_ = _BYTE if i in bytes_ids else 1 if plain else _CONTROL
-            if text in seen or "\0" in text:  # can only be reached by its id
-                text, type_ = f"\x01{i}", _CONTROL
-            seen.add(text)
-            pieces.append(_piece(text, score, type_))
-        pieces.append(_piece("\x01unk", 0.0, _UNKNOWN))  # one is compulsory; id = n_vocab
+        plain = np.isin(self._vocab.kinds, (Kind.NORMAL, Kind.UNUSED, Kind.UNDEFINED))
+        types = np.where(plain, _NORMAL, _CONTROL).astype(np.uint8)
+        if self._complete:
+            types[list(self._byte_ids.values())] = _BYTE
+        names = self._names(types)
+        # One piece more than the vocabulary: SentencePiece insists on an unknown one.
+        pieces = _pieces(
+            [*names, b"\x01unk"], np.append(self._scores, 0), np.append(types, _UNKNOWN)
+        )
         # model_type (3) = BPE (2), byte_fallback (35)
         trainer = b"\x18\x02" + b"\x98\x02" + bytes((self._complete,))
         # add_dummy_prefix (3), remove_extra_whitespaces (4) off; escape_whitespaces (5) on
         normalizer = b"\x18\x00\x20\x00\x28\x01"
-        return b"".join(pieces) + _field(0x12, trainer) + _field(0x1A, normalizer)
+        return pieces + _field(0x12, trainer) + _field(0x1A, normalizer)
+
+    def _names(self, types: npt.NDArray[np.uint8]) -> list[bytes]:
+        """Texts of the pieces; what SentencePiece refuses gets a stand-in that no text matches."""
+        tokens = self._vocab.tokens
+        with contextlib.suppress(UnicodeEncodeError):  # the usual case, all of it at once
+            names = [text.encode() for text in tokens]
+            if len(set(tokens)) == len(tokens) and b"\0" not in b"".join(names):
+                return names
+        seen, names = set(), []
+        for i, text in enumerate(tokens):
+            if text in seen or _UNFIT.search(text):
+                types[i] = _CONTROL
+                names.append(b"\x01%d" % i)
+            else:
+                names.append(text.encode())
+            seen.add(text)
+        return names
+
+
+def _pieces(
+    names: Sequence[bytes], scores: npt.NDArray[Any], types: npt.NDArray[np.uint8]
+) -> bytes:
+    """SentencePiece messages: piece (1), score (2), type (3). Laid out in bulk: they are many."""
+    tail = np.zeros(len(names), _TAIL)
+    tail["score_tag"], tail["score"], tail["type_tag"], tail["type"] = 0x15, scores, 0x18, types
+    tails, size = tail.tobytes(), _TAIL.itemsize
+    longest = max(map(len, names))
+    # outer tag and length, inner tag and length, by length of the name
+    heads = [_head(n, size) for n in range(longest + 1)]
+    return b"".join(
+        heads[len(name)] + name + tails[at : at + size]
+        for name, at in zip(names, range(0, len(tails), size), strict=True)
+    )
+
+
+def _head(n: int, tail: int) -> bytes:
+    """What stands before a name of n bytes."""
+    inner = b"\x0a" + _varint(n)
+    return b"\x0a" + _varint(len(inner) + n + tail) + inner
 
 
 def _varint(n: int) -> bytes:
@@ -123,9 +166,3 @@ def _varint(n: int) -> bytes:
 def _field(tag: int, data: bytes) -> bytes:
     """A length-delimited field."""
     return bytes((tag,)) + _varint(len(data)) + data
-
-
-def _piece(text: str, score: Any, type_: int) -> bytes:
-    """SentencePiece message: piece (1), score (2), type (3)."""
-    name = _field(0x0A, text.encode("utf-8", "replace"))
-    return _field(0x0A, name + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes((type_,)))

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from .errors import TokenizerError
 
 PREFIX = "tokenizer.ggml."
@@ -40,6 +43,7 @@ class Kind(enum.IntEnum):
 
 
 _MARKED = (Kind.CONTROL, Kind.USER_DEFINED, Kind.UNKNOWN)
+
 
 def _texts(words: str) -> frozenset[str]:
     """A set of token texts."""
@@ -121,20 +125,18 @@ def text_array(source: Source, name: str) -> list[str]:
     return texts
 
 
-def number_array(source: Source, name: str, count: int) -> list[Any] | None:
-    """`count` numbers under `tokenizer.ggml.`, or None if absent; raises on another length."""
+def number_array(source: Source, name: str, count: int) -> npt.NDArray[Any] | None:
+    """`count` numbers under `tokenizer.ggml.`, or None if absent; raises if there are fewer."""
     key = PREFIX + name
     value = source.metadata.get(key)
     if value is None:
         return None
-    if isinstance(value, str | bytes) or not hasattr(value, "__len__"):
-        raise fail(source, key, f"expected an array of numbers, found {type(value).__name__}")
-    numbers = value.tolist() if hasattr(value, "tolist") else list(value)
+    numbers = np.asarray(value)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iuf":
+        raise fail(source, key, f"expected an array of numbers, found {value!r:.60}")
     if len(numbers) < count:
         raise fail(source, key, f"{len(numbers)} entries for {count} tokens")
-    if not all(isinstance(x, int | float) for x in numbers[:1]):
-        raise fail(source, key, f"expected an array of numbers, found {type(numbers[0]).__name__}")
-    return numbers
+    return numbers[:count]
 
 
 def read_vocab(source: Source) -> Vocab:
@@ -143,8 +145,12 @@ def read_vocab(source: Source) -> Vocab:
     if "" in tokens:  # llama.cpp's stand-in for a token without text
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
     read = number_array(source, "token_type", len(tokens))
-    notes = [] if read else [f"{PREFIX}token_type is absent: every token counts as normal text"]
-    kinds = [int(k) for k in read[: len(tokens)]] if read else [int(Kind.NORMAL)] * len(tokens)
+    notes = (
+        []
+        if read is not None
+        else [f"{PREFIX}token_type is absent: every token counts as normal text"]
+    )
+    kinds = [int(Kind.NORMAL)] * len(tokens) if read is None else read.astype(int).tolist()
     special = _special_ids(source, len(tokens))
     by_text = dict(zip(reversed(tokens), range(len(tokens) - 1, -1, -1), strict=True))
     if len(by_text) != len(tokens):
