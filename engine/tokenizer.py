@@ -74,6 +74,10 @@ class Tokenizer:
             ids.append(self.eos)
         return ids
 
+    def prepare(self) -> None:
+        """Builds what the first `encode` needs; may run in a thread while weights load."""
+        self._codec.encode(" ")
+
     def token_bytes(self, token: int, special: bool = False) -> bytes:
         """Bytes of one token in running text; control tokens are empty unless `special`."""
         if not 0 <= token < len(self.vocab.tokens):
