@@ -100,6 +100,8 @@ class Bench:
                 done.append(self.measure(test))
                 self.show(done[-1])
         except Stop:
+            self.status.show("")
+            note("interrupted")
             return EXIT_CODE
         finally:
             self.status.show("")

@@ -44,7 +44,7 @@ class ModelCheck:
             found = self.compare(model, interrupt)
             good = all(c.ok for c in found)
             rows = [cells(c) for c in found]
-            if not good:
+            if not good and not any(c.broken for c in found):
                 rows.append(self.first_bad_layer(model, interrupt))
         table(COLUMNS, rows, right=RIGHT)
         return good
@@ -64,7 +64,7 @@ class ModelCheck:
 
     def first_bad_layer(self, model: Model, interrupt: Interrupt) -> tuple[str, ...]:
         """Bisect the number of layers: the model cut behind a layer is a smaller model."""
-        good, bad = -1, model.spec.n_layer  # cut to `good` layers it agrees, to `bad` it does not
+        good, bad = 0, model.spec.n_layer  # cut to `good` layers it agrees, to `bad` it does not
         while bad - good > 1:
             middle = (good + bad) // 2
             part = Model(model.container, replace(model.spec, n_layer=middle))
@@ -72,7 +72,8 @@ class ModelCheck:
                 good = middle
             else:
                 bad = middle
-        where = f"blk.{bad - 1}" if bad else "token_embd, output_norm or output"
+        others = "" if bad > 1 else ", or token_embd, output_norm, output"
+        where = f"blk.{bad - 1}{others}"
         return (f"first bad layer: {where}", "", "", "", "", "", "")
 
 

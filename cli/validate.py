@@ -69,6 +69,7 @@ def validate(args: tuple[str, ...], **options: Any) -> int:
         if check and not interrupt.pressed:
             good = check.run(interrupt) and good
         if interrupt.pressed:
+            note("interrupted")
             return EXIT_CODE
         return 0 if good else 1
 

@@ -32,6 +32,7 @@ class Comparison:
     agree: int  # positions whose best token is the same
     near_ties: int  # of the others, those whose reference gap is below NEAR_TIE
     not_finite: int  # logits that are NaN or infinite on either side
+    broken: int  # of them, on the reference's side: the model itself is at fault
     limit: float
 
     @property
@@ -44,7 +45,8 @@ class Comparison:
     def note(self) -> str:
         """What the table's columns do not say."""
         if self.not_finite:
-            return f"{self.not_finite} logits are NaN or infinite"
+            where = ", on the CPU too" if self.broken else ""
+            return f"{self.not_finite} logits are NaN or infinite{where}"
         return f"{self.near_ties} near-ties differ" if self.near_ties else ""
 
 
@@ -57,6 +59,7 @@ def limit(math: str, cache: tuple[str, str]) -> float:
 
 def compare(name: str, got: Logits, ref: Logits, allowed: float) -> Comparison:
     """Compare logits (positions, n_vocab)."""
+    broken = int(np.count_nonzero(~np.isfinite(ref)))
     bad = int(np.count_nonzero(~np.isfinite(got) | ~np.isfinite(ref)))
     with np.errstate(all="ignore"):
         error = ((got.astype(np.float64) - ref) ** 2).sum(axis=1)
@@ -67,7 +70,9 @@ def compare(name: str, got: Logits, ref: Logits, allowed: float) -> Comparison:
     top = np.sort(ref, axis=1)[:, -2:]
     near = ~same & (top[:, -1] - top[:, 0] < NEAR_TIE)
     worst = float(nmse.max()) if not np.isnan(nmse).any() else float("nan")
-    return Comparison(name, len(ref), worst, int(same.sum()), int(near.sum()), bad, allowed)
+    return Comparison(
+        name, len(ref), worst, int(same.sum()), int(near.sum()), bad, broken, allowed
+    )
 
 
 def compare_runners(

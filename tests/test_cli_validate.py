@@ -66,11 +66,11 @@ def test_the_first_bad_layer_is_found(
 
 
 def test_faults_outside_of_the_layers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Offset, "first_bad", -1)
+    monkeypatch.setattr(Offset, "first_bad", 0)
     monkeypatch.setattr(Offset, "error", float("nan"))
     r = invoke("validate", tiny)
     assert r.exit_code == 1
-    assert "first bad layer: token_embd, output_norm or output" in r.stdout
+    assert "first bad layer: blk.0, or token_embd, output_norm, output" in r.stdout
     assert "NaN or infinite" in r.stdout
 
 
