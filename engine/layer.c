@@ -44,6 +44,11 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
     VkPhysicalDevice, uint32_t *, VkCooperativeMatrixPropertiesKHR *);
 #endif
 
+/* Headers from 1.4 on no longer define it. */
+#ifndef VK_LAYER_EXPORT
+#define VK_LAYER_EXPORT __attribute__((visibility("default")))
+#endif
+
 #define HANDLE(x) ((uint64_t)(uintptr_t)(x))
 #define KEY(x) (*(void **)(x)) /* the loader's dispatch pointer */
 #define MESSAGES 1000          /* validation messages kept */
@@ -150,7 +155,8 @@ struct device {
     VkFence fences[FENCES], signaled;
     uint32_t fence_count;
     int64_t spin_ns;
-    bool lost;
+    bool software, lost;
+    pthread_mutex_t queue; /* Vulkan wants one submit at a time */
     const char *error_where; /* first error since it was last taken; NULL = none */
     VkResult error_result;
     VkDeviceSize error_size;
@@ -473,8 +479,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateDevice(VkPhysicalDevice physic
     USED_FUNCTIONS(LOAD_DEVICE)
     i->GetPhysicalDeviceProperties(physical, &d->properties);
     i->GetPhysicalDeviceMemoryProperties(physical, &d->memory);
-    bool software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    d->spin_ns = software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
+    pthread_mutex_init(&d->queue, NULL);
+    d->software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    d->spin_ns = d->software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
     VkPipelineCacheCreateInfo empty = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     if (d->CreatePipelineCache(*out, &empty, NULL, &d->cache)) d->cache = VK_NULL_HANDLE;
     pthread_mutex_lock(&lock);
@@ -1000,7 +1007,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_QueueSubmit(VkQueue queue, uint32_t 
     struct device *d = find_device(queue);
     if (d->lost) return VK_ERROR_DEVICE_LOST;
     VkResult result = injected("submit");
-    if (result == VK_SUCCESS) result = d->QueueSubmit(queue, count, submits, fence);
+    if (result == VK_SUCCESS) {
+        /* Software works here; elsewhere this is too short to give the GIL away. */
+        PyThreadState *gil = d->software ? release_gil() : NULL;
+        pthread_mutex_lock(&d->queue);
+        result = d->QueueSubmit(queue, count, submits, fence);
+        pthread_mutex_unlock(&d->queue);
+        regain_gil(gil);
+    }
     d->submits++;
     /* A fence that was never submitted would be waited for without end: the device is given up. */
     if (result != VK_SUCCESS) {
