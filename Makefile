@@ -35,15 +35,15 @@ shaders: machine ## compile the shaders that changed
 
 .PHONY: layer
 layer: machine ## build the C extension if it changed
-	@$(MAKE) $(LAYER)
+	@$(MAKE) -s $(LAYER)
 
 $(LAYER): setup.py $(wildcard engine/*.c engine/*.h)
-	@$(BIN)/python setup.py -q build_ext --inplace
+	@$(BIN)/python setup.py -q build_ext --inplace >&2
 	@touch $@
 
 .PHONY: run
 run: setup ## answer PROMPT with the demo model
-	@$(BIN)/kompute-llm run -p "$$PROMPT" $(ARGS)
+	@$(BIN)/kompute-llm run --temp 0 -p "$$PROMPT" $(ARGS)
 
 .PHONY: test
 test: setup ## all tests, then those that use Vulkan under the validation layer

@@ -76,12 +76,12 @@ packages() {
     done | tr -s ' \n' ' ' | sed 's/^ //; s/ $//'
 }
 
-# How to become root: nothing as root, sudo where it works (it may ask on a terminal), else fail.
+# How to become root: as it is, or by sudo where it works (it may ask on a terminal), else fail.
 become_root() {
     if [ "$(id -u)" = 0 ]; then
         echo env
     elif command -v sudo >/dev/null && { [ -t 2 ] || sudo -n true 2>/dev/null; }; then
-        echo sudo
+        echo sudo env
     else
         return 1
     fi

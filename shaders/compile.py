@@ -243,7 +243,8 @@ def main() -> int:
     except CompileError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"shaders: {compiled} compiled, {removed} removed, {len(jobs())} in all")
+    if compiled or removed:  # stderr: `make run` leaves stdout to the answer
+        print(f"shaders: {compiled} compiled, {removed} removed", file=sys.stderr)
     return 0
 
 
