@@ -49,7 +49,7 @@ class Connection:
         actual = self.layer.device_facts(self.id)["name"]
         if actual != info.name:
             raise DeviceError(f"Device {info.index} is {actual} now, it was {info.name}.")
-        self._cache = layer.PipelineCache(*info.ids, info.cache_uuid)
+        self._cache = layer.PipelineCache(info.ids, info.driver, info.cache_uuid)
         if saved := self._cache.load():
             self.layer.pipeline_cache_load(self.id, saved)
 

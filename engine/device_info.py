@@ -67,7 +67,9 @@ class DeviceInfo:
     @property
     def unified(self) -> bool:
         """Whether CPU and device share one memory."""
-        return self.type in ("integrated", "cpu") or all(h.device_local for h in self.heaps)
+        if self.type in ("discrete", "integrated", "cpu"):
+            return self.type != "discrete"
+        return all(h.device_local for h in self.heaps)
 
     @property
     def vram(self) -> int:

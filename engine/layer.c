@@ -155,8 +155,7 @@ struct device {
     VkFence fences[FENCES], signaled;
     uint32_t fence_count;
     int64_t spin_ns;
-    bool software, lost;
-    pthread_mutex_t queue; /* Vulkan wants one submit at a time */
+    bool lost;
     const char *error_where; /* first error since it was last taken; NULL = none */
     VkResult error_result;
     VkDeviceSize error_size;
@@ -190,7 +189,7 @@ static _Thread_local struct {
 
 /* Faults that tests ask for: the nth call at `where` from now on fails with `result`. */
 static struct fault {
-    char where[16];
+    char where[32];
     long countdown;
     VkResult result;
 } faults[8];
@@ -479,9 +478,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateDevice(VkPhysicalDevice physic
     USED_FUNCTIONS(LOAD_DEVICE)
     i->GetPhysicalDeviceProperties(physical, &d->properties);
     i->GetPhysicalDeviceMemoryProperties(physical, &d->memory);
-    pthread_mutex_init(&d->queue, NULL);
-    d->software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    d->spin_ns = d->software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
+    bool software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    d->spin_ns = software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
     VkPipelineCacheCreateInfo empty = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     if (d->CreatePipelineCache(*out, &empty, NULL, &d->cache)) d->cache = VK_NULL_HANDLE;
     pthread_mutex_lock(&lock);
@@ -706,14 +704,14 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_FlushMappedMemoryRanges(VkDevice dev
 /* ---- Pipelines ----------------------------------------------------------------------------- */
 
 /* Objects whose failure Kompute does not notice: remember it and hand out a null handle, which
- * the functions further down know. */
-#define REMEMBERING(name, info_type, out_type)                                                    \
+ * the functions further down know. `complete`: whether what it is made of is there. */
+#define REMEMBERING(name, info_type, out_type, complete)                                          \
     static VKAPI_ATTR VkResult VKAPI_CALL layer_##name(VkDevice device, const info_type *info,    \
                                                        const VkAllocationCallbacks *alloc,        \
                                                        out_type *out)                             \
     {                                                                                             \
         struct device *d = find_device(device);                                                   \
-        VkResult result = injected(#name);                                                        \
+        VkResult result = complete ? injected(#name) : VK_ERROR_INITIALIZATION_FAILED;            \
         if (result == VK_SUCCESS) result = d->name(device, info, alloc, out);                     \
         if (result != VK_SUCCESS) {                                                               \
             remember(d, "vk" #name, result, 0);                                                   \
@@ -721,10 +719,11 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_FlushMappedMemoryRanges(VkDevice dev
         }                                                                                         \
         return VK_SUCCESS;                                                                        \
     }
-REMEMBERING(CreateShaderModule, VkShaderModuleCreateInfo, VkShaderModule)
-REMEMBERING(CreateDescriptorPool, VkDescriptorPoolCreateInfo, VkDescriptorPool)
-REMEMBERING(CreateDescriptorSetLayout, VkDescriptorSetLayoutCreateInfo, VkDescriptorSetLayout)
-REMEMBERING(CreatePipelineLayout, VkPipelineLayoutCreateInfo, VkPipelineLayout)
+REMEMBERING(CreateShaderModule, VkShaderModuleCreateInfo, VkShaderModule, true)
+REMEMBERING(CreateDescriptorPool, VkDescriptorPoolCreateInfo, VkDescriptorPool, true)
+REMEMBERING(CreateDescriptorSetLayout, VkDescriptorSetLayoutCreateInfo, VkDescriptorSetLayout, true)
+REMEMBERING(CreatePipelineLayout, VkPipelineLayoutCreateInfo, VkPipelineLayout,
+            info->pSetLayouts[0] != VK_NULL_HANDLE)
 
 static VKAPI_ATTR VkResult VKAPI_CALL layer_AllocateDescriptorSets(
     VkDevice device, const VkDescriptorSetAllocateInfo *info, VkDescriptorSet *out)
@@ -1007,14 +1006,8 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_QueueSubmit(VkQueue queue, uint32_t 
     struct device *d = find_device(queue);
     if (d->lost) return VK_ERROR_DEVICE_LOST;
     VkResult result = injected("submit");
-    if (result == VK_SUCCESS) {
-        /* Software works here; elsewhere this is too short to give the GIL away. */
-        PyThreadState *gil = d->software ? release_gil() : NULL;
-        pthread_mutex_lock(&d->queue);
-        result = d->QueueSubmit(queue, count, submits, fence);
-        pthread_mutex_unlock(&d->queue);
-        regain_gil(gil);
-    }
+    /* Under the GIL: Vulkan wants one submit at a time, and this one is short. */
+    if (result == VK_SUCCESS) result = d->QueueSubmit(queue, count, submits, fence);
     d->submits++;
     /* A fence that was never submitted would be waited for without end: the device is given up. */
     if (result != VK_SUCCESS) {
@@ -1698,7 +1691,7 @@ static PyMethodDef methods[] = {
      "check_device(index): VkResult of creating the device"},
     {"inject", py_inject, METH_VARARGS,
      "inject(where, nth, result): let the nth call from now at 'submit', 'wait', 'allocate', "
-     "'map', 'buffer', 'pipeline' or 'device' fail"},
+     "'map', 'buffer', 'pipeline', 'device' or, say, 'CreateShaderModule' fail"},
     {"clear_faults", py_clear_faults, METH_NOARGS, "forget all injected faults"},
     {"validation", py_validation, METH_VARARGS,
      "validation(on): whether new instances ask for synchronization validation"},

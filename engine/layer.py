@@ -12,6 +12,7 @@ import os
 import struct
 import tempfile
 import threading
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,12 @@ def active(validation: bool) -> Iterator[Any]:
 class PipelineCache:
     """Compiled pipelines on disk: one file per device, driver and driver build."""
 
-    def __init__(self, vendor_id: int, device_id: int, driver_version: int, uuid: bytes) -> None:
+    def __init__(self, ids: tuple[int, int, int], driver: str, uuid: bytes) -> None:
+        vendor_id, device_id, version = ids
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        name = f"pipelines-{vendor_id:04x}-{device_id:04x}-{driver_version:x}-{uuid.hex()}.bin"
+        # The UUID should tell builds of a driver apart; one of Mesa's is the same in all of them.
+        build = f"{version:x}.{zlib.crc32(driver.encode()):08x}"
+        name = f"pipelines-{vendor_id:04x}-{device_id:04x}-{build}-{uuid.hex()}.bin"
         self.path = Path(root, "kompute-llm", name)
         # VkPipelineCacheHeaderVersionOne: size, version 1, vendor, device, UUID of the driver.
         self._header = struct.pack("<4I", 32, 1, vendor_id, device_id) + uuid

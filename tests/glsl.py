@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,15 +17,17 @@ from kompute_llm.shaders.compile import FLAGS, CompileError, find_compiler
 def spirv(body: str, buffers: str = "x", declarations: str = "") -> bytes:
     """A compute shader with `body` as main, or a skip without a compiler.
 
-    `buffers` names the storage buffers of uint at binding 0, 1, …: "x y". The workgroup size is
-    spec constant 0 (64); push words are `p.a` and `p.b`; `i` is the invocation's index.
+    `buffers` names the storage buffers of uint at binding 0, 1, …: "x y"; those that `body` does
+    not assign to are readonly. The workgroup size is spec constant 0 (64); push words are `p.a`
+    and `p.b`; `i` is the invocation's index.
     """
     lines = [
-        "#version 450", "layout(local_size_x = 64, local_size_x_id = 0) in;",
-        "layout(push_constant) uniform Push { uint a; uint b; } p;", declarations,
+        "#version 450", declarations, "layout(local_size_x = 64, local_size_x_id = 0) in;",
+        "layout(push_constant) uniform Push { uint a; uint b; } p;",
     ]  # fmt: skip
     for index, name in enumerate(buffers.split()):
-        access = "readonly " if f"{name}[i] =" not in body and f"{name}[" in body else ""
+        written = re.search(rf"\b{name}\[[^]]*\] *[-+*^|]?=[^=]", body)
+        access = "" if written else "readonly "
         lines.append(f"layout(binding = {index}) {access}buffer B{index} {{ uint {name}[]; }};")
     lines.append(f"void main() {{ uint i = gl_GlobalInvocationID.x; {body} }}")
     try:
