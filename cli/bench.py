@@ -107,6 +107,8 @@ class Bench:
             self.status.show("")
             if self.json and done:
                 write(json.dumps([as_json(self.setup, r) for r in done], indent=2))
+            for result in done:
+                self.comment(result)
         return 0
 
     def measure(self, test: Test) -> Result:
@@ -130,17 +132,20 @@ class Bench:
         return run_once(self.runner, test, lambda: self.interrupt.pressed, **how)
 
     def show(self, result: Result) -> None:
-        """The row at once; what the table has no column for goes to stderr."""
+        """The row, at once."""
         self.status.show("")
-        s, name = result.summary, result.test.name
         if not self.json:
             write("\n".join(self.table.lines(result)))
+
+    def comment(self, result: Result) -> None:
+        """What the table has no column for, after it; all but phases goes to stderr."""
+        s, name = result.summary, result.test.name
         note(f"{name}: median {s.median:.2f}, min {s.min:.2f}, max {s.max:.2f} t/s")
         if s.unsteady:
             warn(f"{name}: the deviation is {100 * s.sd / s.mean:.0f} % of the mean; something "
                  "else may use the machine, or it warms up still: raise -r")
         if result.phases and not self.json:
-            note(f"{name}: time of each phase")
+            write(f"\n{name}: time of each phase")
             phase_table(result.phases, result.profiled_seconds, sys.stdout)
 
 

@@ -72,13 +72,17 @@ def load_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    bar = Progress(*columns, TransferSpeedColumn(), console=Console(stderr=True), transient=True)
-    with bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[sizes]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=None, sizes="")
+
+        def update(done: int, total: int) -> None:
+            sizes = f"{done / 2**20:.0f} of {total / 2**20:.0f} MiB"
+            bar.update(task, completed=done, total=total, sizes=sizes)
+
+        yield update
 
 
 class StatusLine:
