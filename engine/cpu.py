@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -79,7 +79,7 @@ class CpuRunner:
         self._compile()
         self._touch(progress)
         self._profiling = False
-        self._phases: Counter[str] = Counter()
+        self._phases: defaultdict[str, float] = defaultdict(float)
         self._pos = self._seen = self._limit = self._seed = self._bad = 0
         self._reason = StopReason.RUNNING
         self._fresh: list[int] = []
@@ -190,8 +190,9 @@ class CpuRunner:
         spent = plan.run(self._profiling)
         if self._profiling:
             wall = time.perf_counter() - start
-            self._phases.update(spent)
-            self._phases["host"] += max(wall - sum(spent.values()), 0.0)
+            spent["host"] = max(wall - sum(spent.values()), 0.0)
+            for phase, seconds in spent.items():
+                self._phases[phase] += seconds
 
     # --- the rest ------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
@@ -76,7 +76,7 @@ class Compiled:
 
     def run(self, timed: bool) -> dict[str, float]:
         """Run everything once; returns seconds by phase when `timed`."""
-        spent: Counter[str] = Counter()
+        spent: defaultdict[str, float] = defaultdict(float)
         for part in self._parts:
             if isinstance(part, Program):
                 self._replay(part, spent if timed else None)
@@ -87,7 +87,7 @@ class Compiled:
                     spent[d.phase.value] += time.perf_counter() - start
         return dict(spent)
 
-    def _replay(self, program: Program, spent: Counter[str] | None) -> None:
+    def _replay(self, program: Program, spent: defaultdict[str, float] | None) -> None:
         assert self._team is not None
         if spent is None:
             self._team.run(program.ops, len(program.dispatches))

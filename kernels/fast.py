@@ -18,6 +18,7 @@ from . import fast_matmul as matmul
 from . import fast_matvec as matvec
 from . import fast_rope as rope
 from . import fast_rows as rows
+from . import fast_sample as sample
 from .fast_formats import NUMBERS
 from .fast_team import replay
 from .kernel import Params
@@ -76,6 +77,9 @@ FAST: dict[str, Fast] = {
     "norm_matvec_swiglu": Fast(matvec.norm_matvec_swiglu, _NORM_VEC, "w", _norm_scratch),
     "matmul": Fast(matmul.matmul, _MUL, "w", _mul_scratch),
     "matmul_add": Fast(matmul.matmul_add, _MUL, "w", _mul_scratch),
+    "sample_scan": Fast(
+        sample.sample_scan, _words("logits settings counts step keys best n_vocab group")
+    ),
     "attention": Fast(
         attention.attention, (*_words("qkv k v part"), *_ATTEND, "splits"),
         scratch=_attention_scratch(lambda group: 1),
@@ -92,10 +96,10 @@ FAST: dict[str, Fast] = {
 
 @cache
 def compiled(name: str, format_name: str) -> int:
-    """Address of a kernel for a weight format ("" where it has none): f(args, team, me, members)."""
+    """Address of f(args, team, me, members) for a weight format, "" where there is none."""
     fast = FAST[name]
     source = fast.make(NUMBERS[format_name]) if fast.weight else fast.make()
-    made = cfunc(SIGNATURE, cache=True, error_model="numpy")(source)
+    made: Any = cfunc(SIGNATURE, cache=True, error_model="numpy")(source)
     _KEPT.append(made)
     return int(made.address)
 

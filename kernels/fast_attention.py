@@ -11,34 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from .fast_rows import N, POS, WIDE, vector_exp
-from .fast_simd import (
-    LANES,
-    device,
-    half,
-    lane_max,
-    lane_sum,
-    load,
-    load_f16,
+from .fast_memory import (
     load_f64,
     load_one,
     load_u32,
     load_word,
-    splat,
-    store,
     store_one,
 )
+from .fast_rows import POS, N, vector_exp
+from .fast_simd import LANES, device, lane_max, routine, splat
+from .fast_softmax import NEVER, TILE, add_values, padded_dim, score_tile, soften, widen_row
 from .fast_team import claim
-from .fast_tile import ROWS, TILE_TOKENS, many_products, one_product
 
-NEVER = np.float32(-1e30)  # maximum of no scores, as in kernels/attention.py
 MIN_SPLIT = 32
-TILE = 32  # cache positions at a time, a multiple of 16
 QUERIES = 48  # query rows at a time, all heads of a group counted
 
-
-QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, K_HALF, V_HALF, SCRATCH, \
-    SCRATCH_BYTES, SPLITS = range(0, 120, 8)
+# byte offsets of the argument words
+QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, K_HALF, V_HALF = range(0, 96, 8)
+SCRATCH, SCRATCH_BYTES, SPLITS = range(96, 120, 8)
 
 
 def query_tokens(group: int) -> int:
@@ -55,80 +45,7 @@ def scratch_floats(head_dim: int, group: int, tokens: int) -> int:
 query_tokens_device = device(query_tokens)
 
 
-@device
-def padded_dim(dim: int) -> int:
-    """The head size as a multiple of the lanes."""
-    return (dim + LANES - 1) // LANES * LANES
-
-
-@device
-def widen_row(source: int, out: int, dim: int, is_half: int) -> None:
-    """A cache row of `dim` values as float32, zeros after it."""
-    whole = dim - dim % LANES
-    for i in range(0, whole, LANES):
-        store(out + 4 * i, load_f16(source + 2 * i) if is_half else load(source + 4 * i))
-    for i in range(whole, dim):
-        store_one(out + 4 * i, half(source + 2 * i) if is_half else load_one(source + 4 * i))
-    for i in range(dim, padded_dim(dim)):
-        store_one(out + 4 * i, np.float32(0.0))
-
-
-@device
-def score_tile(q: int, keys: int, scores: int, rows: int, dim: int) -> None:
-    """scores (rows, TILE) = q (rows, dim) times the tile's keys (TILE, dim)."""
-    m = 0
-    while m < rows:
-        tokens = 1 if rows - m < TILE_TOKENS else TILE_TOKENS
-        x, out = q + 4 * m * dim, scores + 4 * m * TILE
-        for t in range(0, TILE, ROWS):
-            k = keys + 4 * t * dim
-            if tokens == 1:
-                one_product(k, 4 * dim, x, 4 * dim, dim, out + 4 * t, 4 * TILE)
-            else:
-                many_products(k, 4 * dim, x, 4 * dim, dim, out + 4 * t, 4 * TILE)
-        m += tokens
-
-
-@device
-def soften(scores: int, stat: int, low: int, high: int) -> float:
-    """Turn scores [low, high) of a row into e^(score - max), the others into 0.
-
-    stat: (maximum, total) so far, brought up to date. Returns the factor for what was summed
-    before.
-    """
-    best = old = load_one(stat)
-    for t in range(low, high):
-        best = max(best, load_one(scores + 4 * t))
-    total = splat(np.float32(0.0))
-    for t in range(TILE):
-        if t < low or t >= high:
-            store_one(scores + 4 * t, NEVER)
-    for t in range(0, TILE, LANES):
-        weight = vector_exp(load(scores + 4 * t) - best)
-        store(scores + 4 * t, weight)
-        total = total + weight
-    for t in range(TILE):
-        if t < low or t >= high:
-            store_one(scores + 4 * t, np.float32(0.0))
-    factor = lane_max(vector_exp(splat(old - best)))
-    store_one(stat, best)
-    store_one(stat + 4, load_one(stat + 4) * factor + lane_sum(total))
-    return factor
-
-
-@device
-def add_values(sums: int, factor: float, weights: int, values: int, dim: int) -> None:
-    """sums (dim,) = sums * factor + weights (TILE,) times the tile's values (TILE, dim)."""
-    for i in range(0, dim, LANES):
-        even, odd = load(sums + 4 * i) * factor, splat(np.float32(0.0))
-        for t in range(0, TILE, 2):
-            v = values + 4 * (t * dim + i)
-            even = load(v) * load_one(weights + 4 * t) + even
-            odd = load(v + 4 * dim) * load_one(weights + 4 * t + 4) + odd
-        store(sums + 4 * i, even + odd)
-
-
-@device
+@routine
 def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) -> None:
     """Scale the query heads of key/value head `kv` into padded rows (token, head) of scratch, and
     clear the sums, maxima and totals of these rows, which lie after the queries."""
@@ -137,7 +54,8 @@ def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) ->
     stride = (load_word(a + HEADS) + 2 * load_word(a + KV_HEADS)) * dim
     sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
     for m in range(tokens * group):
-        head = load_word(a + QKV) + 4 * ((token + m // group) * stride + (kv * group + m % group) * dim)
+        at = (token + m // group) * stride + (kv * group + m % group) * dim
+        head = load_word(a + QKV) + 4 * at
         for i in range(padded):
             at = 4 * (m * padded + i)
             store_one(q + at, load_one(head + 4 * i) * scale if i < dim else np.float32(0.0))
@@ -146,13 +64,14 @@ def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) ->
         store_one(stats + 8 * m + 4, np.float32(0.0))
 
 
-@device
+@routine
 def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) -> None:
     """Queries in scratch at q, row m at position own + m // group, against positions start …
     stop - 1 of key/value head `kv`; results stay in scratch, not yet divided by the totals."""
     dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
     padded, width, window = padded_dim(dim), load_word(a + KV_HEADS) * dim, load_word(a + WINDOW)
     k_half, v_half = load_word(a + K_HALF), load_word(a + V_HALF)
+    k, v = load_word(a + K), load_word(a + V)
     sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
     scores, keys = stats + 8 * rows, stats + 8 * rows + 4 * rows * TILE
     values = keys + 4 * TILE * padded
@@ -160,8 +79,8 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
         count = min(TILE, stop - first)
         for t in range(count):
             at = (first + t) * width + kv * dim
-            widen_row(load_word(a + K) + (4 - 2 * k_half) * at, keys + 4 * t * padded, dim, k_half)
-            widen_row(load_word(a + V) + (4 - 2 * v_half) * at, values + 4 * t * padded, dim, v_half)
+            widen_row(k + (4 - 2 * k_half) * at, keys + 4 * t * padded, dim, k_half)
+            widen_row(v + (4 - 2 * v_half) * at, values + 4 * t * padded, dim, v_half)
         for i in range(count * padded, TILE * padded):
             store_one(values + 4 * i, np.float32(0.0))
         score_tile(q, keys, scores, rows, padded)

@@ -13,6 +13,7 @@ import shutil
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numba
 
@@ -40,7 +41,8 @@ def use_cache() -> Path | None:
         _prune(folder)
     except OSError:
         return None  # a read-only home: Numba tries its own places
-    numba.config.CACHE_DIR = str(folder)
+    config: Any = numba.config
+    config.CACHE_DIR = str(folder)
     return folder
 
 

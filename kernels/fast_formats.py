@@ -14,10 +14,8 @@ from numba import types
 from numba.extending import overload
 
 from ..engine.blocks import FORMATS
-from .fast_simd import (
-    device,
+from .fast_memory import (
     half,
-    lane_bits,
     load,
     load_bf16,
     load_bytes,
@@ -26,10 +24,8 @@ from .fast_simd import (
     load_i8_f32,
     load_u8,
     load_u32,
-    splat_i32,
-    to_f32,
-    widen,
 )
+from .fast_simd import device, lane_bits, splat_i32, to_f32, widen
 
 Pair = Any  # two F32 vectors: values 0..15 and 16..31
 
@@ -147,7 +143,10 @@ def decode(fmt: int, p: int, j: int) -> Pair:
     raise NotImplementedError("only for compiled code")
 
 
-@overload(decode, strict=False, prefer_literal=True, jit_options={"forceinline": True, "error_model": "numpy"})
+@overload(
+    decode, strict=False, prefer_literal=True,
+    jit_options={"forceinline": True, "error_model": "numpy"},
+)  # fmt: skip
 def _decode(fmt: Any, p: Any, j: Any) -> Any:
     if isinstance(fmt, types.IntegerLiteral):
         return _DECODERS[NAMES[fmt.literal_value]]

@@ -9,9 +9,10 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from .fast_formats import NAMES, block_shape, decode
-from .fast_rows import N, WIDE, row_address
-from .fast_simd import device, load_one, load_u32, load_word, store, store_one
+from .fast_formats import block_shape, decode
+from .fast_memory import load_one, load_u32, load_word, store, store_one
+from .fast_rows import WIDE, N, row_address
+from .fast_simd import device, routine
 from .fast_team import claim
 from .fast_tile import ROWS, TILE_TOKENS, many_products, one_product
 
@@ -64,7 +65,7 @@ def put_tile(tile: int, y: int, y_stride: int, tokens: int, rows: int, add: bool
             store_one(at, load_one(at) + value if add else value)
 
 
-@device
+@routine
 def panel_times_batch(a: int, panel: int, tile: int, first: int, rows: int, add: bool) -> None:
     """`rows` decoded rows at `panel`, the matrix's rows from `first`, times all rows of x."""
     cols, stride = load_word(a + COLS), 4 * load_word(a + X_STRIDE)

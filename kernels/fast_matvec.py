@@ -12,28 +12,17 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from ..engine import step as words
-from .fast_formats import NAMES, block_shape, decode
-from .fast_rows import N, WIDE, normalise, row_address, silu
-from .fast_simd import (
-    device,
-    lane_max,
-    lane_sum,
-    load,
-    load_f64,
-    load_one,
-    load_u32,
-    load_word,
-    splat,
-    store_one,
-)
+from .fast_formats import block_shape, decode
+from .fast_memory import load, load_f64, load_one, load_u32, load_word, store_one
+from .fast_rows import WIDE, N, normalise, row_address, silu
+from .fast_simd import device, lane_max, lane_sum, splat
 from .fast_team import claim
 
 X, W, STEP, COLS, Y, ROWS, Y_OFF, G, EPS, SCRATCH, SCRATCH_BYTES = range(0, 88, 8)
 PIECE = 1 << 14  # multiplications that are worth a claim (about 2 us)
 
 
-def dot(fmt: int, p: int, x: int, cols: int) -> float:
+def dot(fmt: int, p: int, x: int, cols: int) -> Any:
     """Row of `cols` weights at p times the float32 vector at x."""
     raise NotImplementedError("only for compiled code")
 
@@ -44,7 +33,7 @@ def _dot(fmt: Any, p: Any, x: Any, cols: Any) -> Any:
         return None
     size, groups = block_shape(fmt.literal_value)
 
-    def row(fmt: int, p: int, x: int, cols: int) -> float:
+    def row(fmt: int, p: int, x: int, cols: int) -> Any:
         a = splat(np.float32(0.0))
         b = a
         for _ in range(cols // (32 * groups)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fast_rows import N, POS
-from .fast_simd import device, load_one, load_u32, load_word, store_half, store_one
+from .fast_memory import load_one, load_u32, load_word, store_half, store_one
+from .fast_rows import POS, N
+from .fast_simd import device
 from .fast_team import claim
 
 

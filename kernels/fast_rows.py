@@ -8,24 +8,8 @@ import numpy as np
 
 from ..engine import step as words
 from .fast_formats import block_shape, decode
-from .fast_simd import (
-    LANES,
-    clamp,
-    device,
-    lane_max,
-    lane_sum,
-    load,
-    load_f64,
-    load_one,
-    load_u32,
-    load_word,
-    nearest,
-    power_of_two,
-    splat,
-    store,
-    store_half,
-    store_one,
-)
+from .fast_memory import load, load_f64, load_one, load_u32, load_word, store, store_one
+from .fast_simd import LANES, clamp, device, lane_max, lane_sum, nearest, power_of_two, splat
 from .fast_team import claim
 
 N, POS = 4 * words.N, 4 * words.POS  # byte offsets in the step buffer

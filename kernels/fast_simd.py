@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
+import numba.core.cgutils
+import numba.extending
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
 
 from .fast_cache import use_cache
 
 use_cache()  # before the first function is decorated
+cgutils: Any = numba.core.cgutils
+extending: Any = numba.extending
 F = TypeVar("F", bound=Callable[..., Any])
 LANES = 16
 
@@ -31,11 +33,17 @@ _ELEMENTS = {"u8": I8, "i8": I8, "u16": I16, "i32": I32, "f32": FLOAT, "f16": HA
 
 def device(f: F) -> F:
     """Decorator: a function that kernels call; it is inlined."""
-    made: F = numba.njit(nogil=True, forceinline=True, error_model="numpy")(f)
-    return made
+    made: Any = numba.njit(nogil=True, forceinline=True, error_model="numpy")(f)
+    return cast(F, made)
 
 
-class Vec(types.Type):  # type: ignore[misc]
+def routine(f: F) -> F:
+    """Decorator: a larger function that kernels call; the compiler decides about inlining."""
+    made: Any = numba.njit(nogil=True, error_model="numpy")(f)
+    return cast(F, made)
+
+
+class Vec(types.Type):
     """`n` lanes of `elem`, one of "u8", "i8", "u16", "i32", "f32", "f16"."""
 
     def __init__(self, elem: str, n: int = LANES) -> None:
@@ -48,8 +56,11 @@ class Vec(types.Type):  # type: ignore[misc]
         return ir.VectorType(_ELEMENTS[self.elem], self.n)
 
 
-@register_model(Vec)
-class VecModel(models.PrimitiveModel):  # type: ignore[misc]
+_PrimitiveModel: Any = extending.models.PrimitiveModel
+
+
+@extending.register_model(Vec)
+class VecModel(_PrimitiveModel):  # type: ignore[misc]
     """In registers and in memory a Vec is its LLVM vector."""
 
     def __init__(self, manager: Any, kind: Vec) -> None:
@@ -57,7 +68,6 @@ class VecModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 U8, S8, U16, S32, F32, F16 = (Vec(e) for e in ("u8", "i8", "u16", "i32", "f32", "f16"))
-_SCALARS = {types.float32: FLOAT, types.int64: I64, types.int32: I32, types.void: ir.VoidType()}
 
 
 def op(result: Any, *wanted: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -74,9 +84,14 @@ def op(result: Any, *wanted: Any) -> Callable[[Callable[..., Any]], Any]:
         exec(f"def typed(context, {names}): return sig, generate", scope)
         typed: Any = scope["typed"]
         typed.__name__ = build.__name__
-        return intrinsic(typed)
+        return extending.intrinsic(typed)
 
     return wrap
+
+
+def pointer(builder: Any, address: Any, kind: Any) -> Any:
+    """An int64 address as a pointer to an LLVM type."""
+    return builder.inttoptr(address, kind.as_pointer())
 
 
 def call(builder: Any, name: str, result: Any, *args: Any) -> Any:
@@ -91,90 +106,6 @@ def splat_value(builder: Any, value: Any, n: int) -> Any:
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
     zeros = ir.Constant(ir.VectorType(I32, n), [0] * n)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), zeros)
-
-
-def _pointer(builder: Any, address: Any, kind: Any) -> Any:
-    return builder.inttoptr(address, kind.as_pointer())
-
-
-def loader(kind: Any) -> Any:
-    """Intrinsic: load a Vec or scalar of a Numba type from an address of any alignment."""
-
-    @op(kind, types.int64)
-    def load(b: Any, address: Any) -> Any:
-        llvm = kind.llvm if isinstance(kind, Vec) else _SCALARS[kind]
-        return b.load(_pointer(b, address, llvm), align=1)
-
-    return load
-
-
-def storer(kind: Any) -> Any:
-    """Intrinsic: store(address, value) of a Vec or scalar of a Numba type."""
-
-    @op(types.void, types.int64, kind)
-    def store(b: Any, address: Any, value: Any) -> Any:
-        return b.store(value, _pointer(b, address, value.type), align=1)
-
-    return store
-
-
-load_word, store_word = loader(types.int64), storer(types.int64)
-load, store = loader(F32), storer(F32)
-load_one, store_one = loader(types.float32), storer(types.float32)
-load_bytes = loader(U8)
-
-
-def _widened(elem: Any, extend: str, name: str) -> Any:
-    @op(types.int64, types.int64)
-    def load(b: Any, address: Any) -> Any:
-        return getattr(b, extend)(b.load(_pointer(b, address, elem), align=1), I64)
-
-    load.__name__ = name
-    return load
-
-
-load_u8, load_i8 = _widened(I8, "zext", "load_u8"), _widened(I8, "sext", "load_i8")
-load_u32 = _widened(I32, "zext", "load_u32")
-
-
-def _float_loader(elem: Any, lanes: int) -> Any:
-    """Load f16 (or bf16, the upper half of an f32) or int8 values as float32."""
-    result = F32 if lanes > 1 else types.float32
-
-    @op(result, types.int64)
-    def load(b: Any, address: Any) -> Any:
-        wide = (lambda t: ir.VectorType(t, lanes)) if lanes > 1 else (lambda t: t)
-        value = b.load(_pointer(b, address, wide(elem)), align=1)
-        if elem is HALF:
-            return b.fpext(value, wide(FLOAT))
-        if elem is I8:
-            return b.sitofp(b.sext(value, wide(I32)), wide(FLOAT))
-        shift = ir.Constant(wide(I32), [16] * lanes)
-        return b.bitcast(b.shl(b.zext(value, wide(I32)), shift), wide(FLOAT))
-
-    return load
-
-
-load_f16, load_bf16 = _float_loader(HALF, LANES), _float_loader(I16, LANES)
-load_i8_f32, half = _float_loader(I8, LANES), _float_loader(HALF, 1)
-
-
-def _half_storer(kind: Any) -> Any:
-    @op(types.void, types.int64, kind)
-    def store(b: Any, address: Any, value: Any) -> Any:
-        narrow = ir.VectorType(HALF, LANES) if isinstance(kind, Vec) else HALF
-        return b.store(b.fptrunc(value, narrow), _pointer(b, address, narrow), align=1)
-
-    return store
-
-
-store_f16, store_half = _half_storer(F32), _half_storer(types.float32)
-
-
-@op(types.float64, types.int64)
-def load_f64(b: Any, address: Any) -> Any:
-    """A float64 argument word."""
-    return b.load(_pointer(b, address, ir.DoubleType()), align=1)
 
 
 @op(F32, types.float32)
@@ -246,6 +177,12 @@ def power_of_two(b: Any, x: Any) -> Any:
     return b.bitcast(b.shl(biased, ir.Constant(S32.llvm, [23] * LANES)), F32.llvm)
 
 
+@op(types.int64, types.float32)
+def float_bits(b: Any, value: Any) -> Any:
+    """The 32 bits of a float32, unsigned."""
+    return b.zext(b.bitcast(value, I32), I64)
+
+
 # operator: (LLVM builder method for floats, for integers)
 _OPERATORS: dict[Any, tuple[str, str]] = {
     operator.add: ("fadd", "add"), operator.sub: ("fsub", "sub"), operator.mul: ("fmul", "mul"),
@@ -261,7 +198,7 @@ def _result(x: Any, y: Any) -> Any:
 
 
 def _register(what: Any, float_name: str, int_name: str) -> None:
-    type_callable(what)(lambda context: _result)
+    extending.type_callable(what)(lambda context: _result)
 
     def emit(context: Any, b: Any, sig: Any, args: Any) -> Any:
         vec, other = sig.args
@@ -276,7 +213,7 @@ def _register(what: Any, float_name: str, int_name: str) -> None:
         return getattr(b, int_name)(x, y)
 
     for right in (Vec, types.Number):
-        lower_builtin(what, Vec, right)(emit)
+        extending.lower_builtin(what, Vec, right)(emit)
 
 
 for _what, _names in _OPERATORS.items():

@@ -13,7 +13,8 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .fast_simd import I64, _pointer, call, device, load_word, op, store_word
+from .fast_memory import load_word, store_word
+from .fast_simd import I32, I64, call, device, op, pointer
 
 LINE = 64  # bytes between shared words, so that they do not share a cache line
 ARRIVED, ROUND, NEXT, ABORT, STOP = (i * LINE for i in range(5))
@@ -25,19 +26,25 @@ SPINS = 4000  # pauses before a waiting member offers its core to others (some 5
 @op(types.int64, types.int64, types.int64)
 def fetch_add(b: Any, address: Any, value: Any) -> Any:
     """Add to a shared word; the value before."""
-    return b.atomic_rmw("add", _pointer(b, address, I64), value, "acq_rel")
+    return b.atomic_rmw("add", pointer(b, address, I64), value, "acq_rel")
+
+
+@op(types.void, types.int64, types.int64)
+def fetch_add_u32(b: Any, address: Any, value: Any) -> Any:
+    """Add to a 32-bit word that several members count in."""
+    return b.atomic_rmw("add", pointer(b, address, I32), b.trunc(value, I32), "monotonic")
 
 
 @op(types.int64, types.int64)
 def shared_load(b: Any, address: Any) -> Any:
     """Read a shared word, and see everything written before it was stored."""
-    return b.load_atomic(_pointer(b, address, I64), "acquire", 8)
+    return b.load_atomic(pointer(b, address, I64), "acquire", 8)
 
 
 @op(types.void, types.int64, types.int64)
 def shared_store(b: Any, address: Any, value: Any) -> Any:
     """Write a shared word after everything written so far."""
-    return b.store_atomic(value, _pointer(b, address, I64), "release", 8)
+    return b.store_atomic(value, pointer(b, address, I64), "release", 8)
 
 
 @op(types.int64, types.int64)
@@ -51,7 +58,7 @@ def pause(b: Any, x: Any) -> Any:
 @op(types.int64, types.int64)
 def give_way(b: Any, x: Any) -> Any:
     """Let another thread have the core (POSIX sched_yield)."""
-    call(b, "sched_yield", ir.IntType(32))
+    call(b, "sched_yield", I32)
     return x
 
 
@@ -59,14 +66,14 @@ def give_way(b: Any, x: Any) -> Any:
 def call_address(b: Any, f: Any, args: Any, team: Any, me: Any, members: Any) -> Any:
     """Call a compiled kernel."""
     kind = ir.FunctionType(ir.VoidType(), [I64] * 4)
-    return b.call(_pointer(b, f, kind), [args, team, me, members])
+    return b.call(pointer(b, f, kind), [args, team, me, members])
 
 
 @op(types.int64, types.int64)
 def nanoseconds(b: Any, place: Any) -> Any:
     """CLOCK_MONOTONIC (1 on Linux), through 16 bytes at `place`."""
-    two = _pointer(b, place, I64)
-    call(b, "clock_gettime", ir.IntType(32), ir.IntType(32)(1), two)
+    two = pointer(b, place, I64)
+    call(b, "clock_gettime", I32, I32(1), two)
     rest = b.load(b.gep(two, [I64(1)]))
     return b.add(b.mul(b.load(two), I64(1_000_000_000)), rest)
 
@@ -74,7 +81,8 @@ def nanoseconds(b: Any, place: Any) -> Any:
 @device
 def claim(team: int) -> int:
     """The number of the next piece of the running operation, from 0."""
-    return fetch_add(team + NEXT, 1)
+    piece: int = fetch_add(team + NEXT, 1)
+    return piece
 
 
 @device

@@ -12,15 +12,15 @@ import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 
-from .fast_simd import FLOAT, I64, _pointer, call, op
+from .fast_simd import FLOAT, I64, call, cgutils, op, pointer
 
 ROWS = 4
 
 
 def _wide_registers() -> bool:
-    features = numba.config.CPU_FEATURES
+    config: Any = numba.config
+    features = config.CPU_FEATURES
     if features is not None:
         return "+avx512f" in features
     return bool(llvm.get_host_cpu_features().get("avx512f", False))
@@ -74,7 +74,7 @@ def tile_products(tokens: int) -> Any:
 
         def at(base: Any, stride: Any, row: int, offset: Any) -> Any:
             address = b.add(b.add(base, b.mul(stride, I64(row))), offset)
-            return b.load(_pointer(b, address, vector), align=4)
+            return b.load(pointer(b, address, vector), align=4)
 
         end, step = b.mul(cols, I64(4)), I64(4 * TILE_LANES)
         with cgutils.for_range_slice(b, I64(0), end, step, I64) as (offset, _):
@@ -87,7 +87,7 @@ def tile_products(tokens: int) -> Any:
         for t, row in enumerate(sums):
             four = _sums(b, [b.load(p) for p in row])
             address = b.add(out, b.mul(out_stride, I64(t)))
-            b.store(four, _pointer(b, address, four.type), align=4)
+            b.store(four, pointer(b, address, four.type), align=4)
 
     return tile
 
