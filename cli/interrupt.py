@@ -43,6 +43,7 @@ class Interrupt:
 
     def __enter__(self) -> Interrupt:
         self._read, self._write = os.pipe()
+        self._hook = sys.unraisablehook
         os.set_blocking(self._write, False)
         # Installed even where a shell started us with SIGINT ignored ("command &" in a script):
         # whoever sends it on purpose expects it to work.
@@ -61,6 +62,9 @@ class Interrupt:
         self._thread.join()
         os.close(self._read)
         os.close(self._write)
+        sys.unraisablehook = self._hook
+        if self.pressed and self.raising and isinstance(exc, Exception):
+            raise KeyboardInterrupt from exc  # an extension module made another error of it
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.pressed = True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from fake_runner import Script
 from fixtures import BOS, CONTROLS, Model, token_ids, write_tiny
 
 from cli import invoke
+from kompute_llm.cli.output import TextOut
 from kompute_llm.engine import choice
 from kompute_llm.engine.sampler import Sampling
 
@@ -250,3 +253,18 @@ def test_profile(script: Script, tiny: Path) -> None:
     assert re.search(r"^phase +ms +%$", r.stderr, re.M)
     assert re.search(r"^total +[\d.]+ +100.0$", r.stderr, re.M)
     assert r.stdout == "hi"
+
+
+def test_control_characters_cannot_drive_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", stdout)
+    for tty, expected in (
+        (False, b"a\x1b[31m\x07\tb"), (True, b"a^[[31m^G\tb\n")
+    ):  # fmt: skip
+        monkeypatch.setattr(stdout, "isatty", lambda tty=tty: tty, raising=False)
+        stdout.buffer.truncate(0)
+        stdout.buffer.seek(0)
+        out = TextOut()
+        out.write("a\x1b[31m\x07\tb")
+        out.end()
+        assert stdout.buffer.getvalue() == expected
