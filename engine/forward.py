@@ -240,9 +240,8 @@ class Builder:
             return
         splits = self.opts.splits
         part = Buf("part", (s.n_head, splits, s.head_dim + 2))
-        self.add(
-            attention.KERNEL, phase, label, params | {"splits": splits}, qkv=qkv, k=k, v=v, part=part
-        )
+        split = params | {"splits": splits}
+        self.add(attention.KERNEL, phase, label, split, qkv=qkv, k=k, v=v, part=part)
         join: dict[str, int | float] = {
             "n_head": s.n_head, "head_dim": s.head_dim, "splits": splits,
         }  # fmt: skip

@@ -31,7 +31,7 @@ from .step import StopReason
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
 MAX_CHUNK = 16
-MAX_SPLITS = 32
+MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
 
 def choose_splits(units: int, n_head_kv: int) -> int:
@@ -70,6 +70,7 @@ class VulkanRunner:
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
         self._allocate(progress)
+        self._plans: dict[tuple[Any, ...], Plan] = {}
         self._sequences: dict[tuple[Any, ...], Any] = {}
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profiling = False
@@ -195,11 +196,12 @@ class VulkanRunner:
         while rows < len(ids):
             rows *= 2
         rows = min(rows, self.batch)
-        tail = (self._history, *(self._sampling if sample else ()))
-        plan = self._forward.prefill(rows, tail, head=sample)
         key = ("prompt" if sample else "feed", rows)
+        if key not in self._plans:
+            tail = (self._history, *(self._sampling if sample else ()))
+            self._plans[key] = self._forward.prefill(rows, tail, head=sample)
         self._set_step(ids, self._pos)
-        self._eval(key, self._sequence(key, plan, rows))
+        self._eval(key, self._sequence(key, self._plans[key], rows))
         self._pos += len(ids)
         if sample:
             self._collect()

@@ -13,18 +13,26 @@ from .limits import Limits
 from .reference import step_words
 
 NEVER = np.float32(-1e30)
+MAX_GROUP = 8  # query heads whose sums a lane can keep in registers
 MIN_SPLIT = 32  # positions that are worth a workgroup; as in the shader
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """(splits, key/value heads) workgroups, as large as their shared memory allows."""
+    """(splits, key/value heads) workgroups: the subgroup form where heads and device allow it."""
     n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
     group, dim = n_head // n_head_kv, int(params["head_dim"])
-    size = limits.workgroup(128)
+    grid = (int(params["splits"]), n_head_kv, 1)
+    dtype = ops["k"].format_name
+    subgroup, size = limits.subgroup_size, limits.workgroup(128)
+    shared = size // subgroup * group * (dim + 2) * 4
+    if limits.subgroups and dim % 8 == 0 and group <= MAX_GROUP and shared <= limits.shared_bytes:
+        lanes = 1
+        while lanes < min(-(-dim // 8), subgroup):
+            lanes *= 2
+        return Launch(f"{dtype}.SG1", (size, group, dim, lanes, subgroup), grid, subgroup)
     while size > 32 and group * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
         size //= 2
-    grid = (int(params["splits"]), n_head_kv, 1)
-    return Launch(ops["k"].format_name, (size, group, dim), grid)
+    return Launch(f"{dtype}.SG0", (size, group, dim), grid)
 
 
 def reference(

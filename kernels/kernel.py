@@ -147,7 +147,7 @@ class Kernel:
 
     `fast` is an optional function of the same signature for the CPU executor (Numba).
     `launch(operands, params, rows, limits)` chooses build, constants and grid for a batch of up
-    to `rows` tokens.
+    to `rows` tokens. `needs(limits)` says whether a device can run the kernel at all.
     """
 
     name: str
@@ -155,6 +155,7 @@ class Kernel:
     reference: Reference
     cases: Cases
     fast: Reference | None = None
+    needs: Callable[[Limits], bool] = lambda limits: True
 
     @cached_property
     def interface(self) -> Interface:

@@ -38,7 +38,7 @@ class Limits:
 
     @property
     def subgroups(self) -> bool:
-        """Whether the subgroup variants (SG1) are safe: size known, subgroups full, operations there."""
+        """Whether the subgroup builds (SG1) are safe: size known, subgroups full, operations."""
         return self.subgroup_arithmetic and self.full_subgroups and self.subgroup_size > 1
 
     def workgroup(self, wanted: int, multiple: int = 1) -> int:

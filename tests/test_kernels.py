@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.harness import all_kernels, run_case, shapes_of
 from kompute_llm.kernels.kernel import Case, Kernel
@@ -18,6 +19,8 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 
 def failures(device: Device, cases: Iterable[Case], kernel: Kernel) -> str:
     """One line for each case that is outside its limit."""
+    if not kernel.needs(device.limits):
+        pytest.skip(f"{device.info.name} lacks what {kernel.name} needs")
     results = [run_case(device, kernel, case) for case in cases]
     assert results
     return "\n".join(
@@ -69,6 +72,8 @@ def test_launches_fit(kernel: Kernel) -> None:
     for case in kernel.cases(np.random.default_rng(0)):
         shapes = shapes_of(case)
         for limits in DEVICES:
+            if not kernel.needs(limits):
+                continue
             launch = kernel.launch(shapes, case.params, case.rows, limits)
             assert 0 < launch.spec[0] <= limits.workgroup_invocations
             assert launch.build in kernel.interface.builds
