@@ -21,15 +21,16 @@ from .errors import DeviceError
 
 NAME = "VK_LAYER_KOMPUTE_LLM_runtime"
 VALIDATION = "VK_LAYER_KHRONOS_validation"
-# By version: 1.3.239 knows VK_LAYER_ENABLES, newer ones a variable per setting. The layer asks
-# for synchronization validation through the instance as well; this adds hazards between submits.
+# 1.3.239 knows VK_LAYER_ENABLES, newer ones a variable per setting. The layer asks for
+# synchronization validation through the instance as well; this adds what shaders access, and
+# hazards between submits.
 _CHECKS = {
     "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
     ":VALIDATION_CHECK_ENABLE_SYNCHRONIZATION_VALIDATION_QUEUE_SUBMIT",
     "VK_KHRONOS_VALIDATION_VALIDATE_SYNC": "true",
+    "VK_KHRONOS_VALIDATION_SYNCVAL_SHADER_ACCESSES_HEURISTIC": "true",
     "VK_KHRONOS_VALIDATION_SYNCVAL_SUBMIT_TIME_VALIDATION": "true",
-    # Also messages that repeat count.
-    "VK_LAYER_DUPLICATE_MESSAGE_LIMIT": "0",
+    "VK_LAYER_DUPLICATE_MESSAGE_LIMIT": "0",  # repeated messages count
 }
 _lock = threading.Lock()  # the environment belongs to the whole process
 

@@ -104,8 +104,8 @@ def test_missing_barriers_are_reported(validated: Device) -> None:
     validated.record(seq, c.step(c.y, c.z), words(1, N), GRID, independent=True)
     validated.record(seq, c.step(c.x, c.y), words(1, N), GRID, independent=True)
     said = "\n".join(messages())
-    assert "SYNC-HAZARD-READ-AFTER-WRITE" in said
-    assert "SYNC-HAZARD-WRITE-AFTER-READ" in said
+    assert "READ_AFTER_WRITE" in said
+    assert "WRITE_AFTER_READ" in said
 
 
 def test_independent_dispatches_need_one_barrier(validated: Device) -> None:
