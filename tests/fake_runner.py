@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
 from kompute_llm.engine.errors import DeviceError
 from kompute_llm.engine.runner import Opened, RunnerConfig
 from kompute_llm.engine.step import StopReason

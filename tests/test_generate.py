@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from fake_runner import FakeRunner, Script
+
 from kompute_llm.engine.errors import ContextError, DeviceError, NumericError
 from kompute_llm.engine.generate import generate, never
 from kompute_llm.engine.sampler import Sampling
