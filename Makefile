@@ -63,9 +63,11 @@ typing:
 
 .PHONY: lint
 lint: machine typing ## ruff and mypy --strict
-	@$(BIN)/ruff check .
-	@MYPYPATH=build/typing:tests $(BIN)/mypy --strict --explicit-package-bases \
-		$(addprefix $(TYPING)/,$(PACKAGES)) tests setup.py | sed 's|^$(TYPING)/||'
+	@status=0; \
+	$(BIN)/ruff check . || status=$$?; \
+	MYPYPATH=build/typing:tests $(BIN)/mypy --strict --explicit-package-bases \
+		$(addprefix $(TYPING)/,$(PACKAGES)) tests setup.py | sed 's|^$(TYPING)/||' || status=$$?; \
+	exit $$status
 
 .PHONY: wheel
 wheel: setup ## dist/kompute_llm-….whl

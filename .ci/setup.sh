@@ -26,7 +26,7 @@ step() {
 if [ -z "${PYTHON:-}" ] && .venv/bin/python -c "" 2>/dev/null; then PYTHON=.venv/bin/python; fi
 base=$(PYTHON=${PYTHON:-} bash .ci/system.sh)
 abi=$("$base" -c "import sysconfig; print(sysconfig.get_config_var('SOABI'))")
-ID=unknown VERSION_ID=
+ID=unknown VERSION_ID=""
 # shellcheck disable=SC1091
 if [ -r /etc/os-release ]; then . /etc/os-release; fi
 # kp links the distribution's libfmt, so a wheel serves one release of it.

@@ -3,6 +3,7 @@
 # What is missing is installed on Debian 12 and 13 (as root or through sudo); anywhere else it is
 # named, with the command that installs it, and the exit code is 1. Prints the Python's path.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # capability | apt | dnf | pacman
 PACKAGES="
@@ -61,7 +62,7 @@ present() {
 # Sets PY, and MISSING to the capabilities that are not there.
 look() {
     local capability
-    PY= MISSING=()
+    PY="" MISSING=()
     while IFS=' |' read -r capability _; do
         if [ -n "$capability" ] && ! present "$capability"; then MISSING+=("$capability"); fi
     done <<<"$PACKAGES"
@@ -88,14 +89,18 @@ become_root() {
 }
 
 install_debian() {
-    local root install
+    local root install log=.cache/apt.log
     root=$(become_root) || return 1
-    echo "installing Debian packages: $1" >&2
+    echo "setup: installing Debian packages: $1" >&2
     install="$root DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300"
+    mkdir -p .cache
     # The lists of a new machine are empty or old: fetch them only if it does not go without.
     # shellcheck disable=SC2086
-    { $install install --no-install-recommends $1 ||
-        { $install update && $install install --no-install-recommends $1; }; } >&2
+    if ! { $install install --no-install-recommends $1 ||
+        { $install update && $install install --no-install-recommends $1; }; } >$log 2>&1; then
+        tail -n 30 $log >&2
+        return 1
+    fi
 }
 
 advise() {
@@ -113,7 +118,7 @@ advise() {
 
 look
 if [ ${#MISSING[@]} -gt 0 ]; then
-    ID= VERSION_ID= ID_LIKE=
+    ID="" VERSION_ID="" ID_LIKE=""
     # shellcheck disable=SC1091
     if [ -r /etc/os-release ]; then . /etc/os-release; fi
     case $ID:$VERSION_ID in
