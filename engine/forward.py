@@ -310,7 +310,7 @@ class Forward:
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""
-        b, x = self._builder(max(rows, 2))
+        b, x = self._builder(rows)
         if head:
             self._head(b, x)
         return Plan(rows, (*b.out, *tail), f"prefill {rows}")

@@ -8,7 +8,7 @@ without a visit to the host, and a stop flag turns the steps after the last into
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -74,7 +74,7 @@ class VulkanRunner:
         self._sequences: dict[tuple[Any, ...], Any] = {}
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profiling = False
-        self._phases: Counter[str] = Counter()
+        self._phases: defaultdict[str, float] = defaultdict(float)
         self._pos = self._seen = self._limit = self._seed = self._bad = 0
         self._reason = StopReason.RUNNING
         self._fresh: list[int] = []

@@ -37,7 +37,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         for n, cols in ((1, 256), (5, 768)):
             vocab = 37
             ids = rng.integers(0, vocab, 8).astype(np.uint32)
-            ops = {
+            ops: dict[str, Array | Matrix] = {
                 "tokens": ids,
                 "w": random_matrix(rng, name, vocab, cols),
                 "x": np.zeros((n, cols), np.float32),

@@ -43,7 +43,8 @@ def product(x: Floats, w: Matrix | Weight) -> Floats:
 def rms_normalise(x: Floats, gain: Floats, eps: float) -> Floats:
     """x / sqrt(mean(x^2) + eps) * gain over the last axis (Zhang and Sennrich 2019, eq. 4)."""
     mean = np.mean(np.square(x, dtype=np.float64), axis=-1, keepdims=True)
-    return (x / np.sqrt(mean + np.float32(eps))).astype(np.float32) * gain
+    scaled: Floats = (x / np.sqrt(mean + np.float32(eps))).astype(np.float32)
+    return scaled * gain
 
 
 def silu(x: Floats) -> Floats:

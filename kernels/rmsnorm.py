@@ -28,7 +28,7 @@ def reference(
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Widths below, at and above a workgroup, odd ones, and large magnitudes."""
     for n, cols, scale in ((1, 576, 1.0), (3, 1, 1.0), (2, 257, 1e3), (4, 4096, 1e-3)):
-        ops = {
+        ops: dict[str, Array | Matrix] = {
             "x": (rng.standard_normal((n, cols)) * scale).astype(np.float32),
             "g": random_matrix(rng, "F32", 1, cols),
             "y": np.zeros((n, cols), np.float32),
