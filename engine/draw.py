@@ -16,6 +16,7 @@ from . import sampler as w
 Keys = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.intp]
+Weights = npt.NDArray[np.uint64]
 
 CLASSES = 1024  # a draw lays ids end to end by id modulo CLASSES, then by id
 _FEW = 1024  # ids tried first when top-p has no top-k before it
@@ -38,7 +39,7 @@ def key_values(keys: Keys) -> Floats:
     return bits.astype(np.uint32).view(np.float32)
 
 
-def fixed_exp(x: Floats) -> npt.NDArray[np.uint64]:
+def fixed_exp(x: Floats) -> Weights:
     """round(2^30 e^x) for float32 x <= 0 (the shader's `fixed_exp`, where the method is cited)."""
     one = np.float32
     y = np.fmax(x, one(-22.0))  # gives 0, as does all below
@@ -50,7 +51,8 @@ def fixed_exp(x: Floats) -> npt.NDArray[np.uint64]:
         e *= f
         e += one(c)
     e *= ((n.astype(np.int32) + 157) << 23).view(np.float32)  # 2^(n + 30)
-    return (e + one(0.5)).astype(np.uint64)
+    weights: Weights = (e + one(0.5)).astype(np.uint64)
+    return weights
 
 
 def philox(counter: int, seed_lo: int, seed_hi: int, words: int = 1) -> tuple[int, ...]:
@@ -71,7 +73,7 @@ def philox_block(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, .
 
 
 def _float(settings: w.Words, word: int) -> np.float32:
-    return settings[word : word + 1].view(np.float32)[0]
+    return np.float32(settings[word : word + 1].view(np.float32)[0])
 
 
 def penalize(x: Floats, counts: npt.NDArray[np.uint32], settings: w.Words) -> Floats:
@@ -95,8 +97,8 @@ def top_k(keys: Keys, k: int) -> Ids:
     return np.sort(np.concatenate([above, ties]))
 
 
-def nucleus(ids: Ids, keys: Keys, weights: npt.NDArray[np.uint64], share: int) -> Ids:
-    """The smallest set of best ids with at least share / 2^32 of the weight, ascending, never empty.
+def nucleus(ids: Ids, keys: Keys, weights: Weights, share: int) -> Ids:
+    """The smallest set of best ids with share / 2^32 of the weight, ascending, never empty.
 
     `ids` ascend; `weights` are theirs.
     """

@@ -19,9 +19,10 @@ MAX_VOCAB = 1 << 20  # ids of one residue class fit the shader's bins
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """One workgroup, as large as useful: it waits for memory most of the time."""
+    """One workgroup of 32 subgroups: enough to hide latency, and barriers cost by subgroup."""
     assert params["n_vocab"] <= MAX_VOCAB
-    return Launch("", (limits.workgroup(1024),), (1, 1, 1))
+    threads = limits.workgroup(min(1024, max(128, 32 * limits.subgroup_size)))
+    return Launch("", (threads,), (1, 1, 1))
 
 
 def reference(
@@ -103,33 +104,35 @@ OPTIONS: dict[str, Sampling] = {
 }
 
 
-def _shapes(rng: np.random.Generator) -> Iterator[tuple[str, Array]]:
-    """Logits that lead through every branch of the selection."""
-    yield "vocab=1", np.zeros(1)
-    yield "vocab=7", rng.standard_normal(7)
-    yield "vocab=288", rng.standard_normal(288) * 3
-    yield "vocab=1000 ties", np.round(rng.standard_normal(1000) * 2)
-    yield "vocab=49152", rng.standard_normal(49152) * 3
+ALL = tuple(OPTIONS)
+
+
+def _shapes(rng: np.random.Generator) -> Iterator[tuple[str, tuple[str, ...], Array]]:
+    """Logits that lead through every branch of the selection, and the options to try on them."""
+    yield "vocab=1", ("default", "greedy", "all off"), np.zeros(1)
+    yield "vocab=7", ("default", "top-k 10^9"), rng.standard_normal(7)
+    yield "vocab=288", ALL, rng.standard_normal(288) * 3
+    yield "vocab=1000 ties", ALL, np.round(rng.standard_normal(1000) * 2)
+    large = ("default", "greedy", "all off", "top-p", "top-k 128", "top-k 1000")
+    yield "vocab=49152", large, rng.standard_normal(49152) * 3
+    yield "vocab=151936", large[:4], rng.standard_normal(151936) * 3
     lumpy = rng.standard_normal(5000) * 3
     lumpy[1600:1800] += 20  # the best ids are neighbours: more candidates than the list holds
-    yield "vocab=5000 lumpy", lumpy
+    yield "best together", ("default", "hot", "top-k 128", "top-p"), lumpy
     outlier = rng.standard_normal(5000)
     outlier[123] = 3e38  # linear bins see one lump
-    yield "vocab=5000 outlier", outlier
-    yield "vocab=3000 flat", np.ones(3000)
+    yield "outlier", ("default", "top-k 1000", "top-p"), outlier
+    yield "all equal", ("default", "greedy", "top-k 1000", "top-p"), np.ones(3000)
     holes = rng.standard_normal(1000)
     holes[rng.integers(0, 1000, 3000)] = np.nan  # some dozens are left
-    yield "vocab=1000 holes", holes
+    yield "few finite", ("default", "top-k 129", "all off", "top-p"), holes
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Logits of many shapes under all options, and every way for a draw to end generation."""
-    for shape, logits in _shapes(rng):
-        for name, options in OPTIONS.items():
-            yield _case(f"{shape} {name}", logits, options)
-    large = rng.standard_normal(151936) * 3
-    for name in ("default", "greedy", "all off", "top-p"):
-        yield _case(f"vocab=151936 {name}", large, OPTIONS[name])
+    for shape, names, logits in _shapes(rng):
+        for name in names:
+            yield _case(f"{shape}, {name}", logits, OPTIONS[name])
     few, greedy = np.arange(7.0), OPTIONS["greedy"]
     yield _case("end token", few, greedy, (3, 6))
     yield _case("limit", few, greedy, LIMIT=71)

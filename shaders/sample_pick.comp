@@ -1,6 +1,7 @@
 // Sampling, second half, one workgroup: top-k, top-p, min-p, temperature, draw, bookkeeping.
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "types.glsl"
 #include "step.glsl"
 #include "random.glsl"
@@ -20,17 +21,26 @@ PUSH { uint n_vocab; uint group; uint n_ctx; } p;
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
 
+// Software devices compile every copy of a loop body at length: seconds for this shader.
+#define DONT_UNROLL [[dont_unroll]]
 #include "sample_select.glsl"
 
 const uint RING = 64u;
 const uint END_TOKEN = 1u, LIMIT = 2u, NOT_FINITE = 3u; // engine/step.py StopReason
+const uint OPTIONS = 80u;
+
+shared uint now[STEP_WORDS]; // copies: every read from device memory takes half a microsecond
+shared uint option[OPTIONS];
 
 void publish() {
-    for (uint i = 0u; i < STEP_WORDS; i++) result[i] = step[i];
+    for (uint i = 0u; i < STEP_WORDS; i++) {
+        step[i] = now[i];
+        result[i] = now[i];
+    }
 }
 
 void remember(uint pos, uint id) {
-    uint window = settings[SET_WINDOW];
+    uint window = option[SET_WINDOW];
     if (window == 0u || pos >= p.n_ctx) return;
     history[pos] = id + 1u;
     counts[id]++;
@@ -39,36 +49,37 @@ void remember(uint pos, uint id) {
 
 // Run by one invocation: `id` is the token at the position after the batch just computed.
 void accept(uint id) {
-    uint pos = step[STEP_POS] + step[STEP_N];
-    uint count = step[STEP_COUNT];
-    result[STEP_WORDS + count % RING] = id;
+    uint pos = now[STEP_POS] + now[STEP_N];
+    result[STEP_WORDS + now[STEP_COUNT] % RING] = id;
     tokens[0] = id;
     remember(pos, id);
-    step[STEP_N] = 1u;
-    step[STEP_POS] = pos;
-    step[STEP_COUNT] = count + 1u;
-    step[STEP_DRAWS]++;
-    if (pos >= step[STEP_LIMIT]) step[STEP_STOP] = LIMIT;
-    for (uint i = 0u; i < settings[SET_N_END]; i++)
-        if (settings[SET_END + i] == id) step[STEP_STOP] = END_TOKEN;
+    now[STEP_N] = 1u;
+    now[STEP_POS] = pos;
+    now[STEP_COUNT]++;
+    now[STEP_DRAWS]++;
+    if (pos >= now[STEP_LIMIT]) now[STEP_STOP] = LIMIT;
+    for (uint i = 0u; i < option[SET_N_END]; i++)
+        if (option[SET_END + i] == id) now[STEP_STOP] = END_TOKEN;
     publish();
 }
 
 // Merges entries lane, lane + stride, ... below `count` of the reduction into entry `lane`.
 void merge(uint stride, uint count) {
     if (lane < stride) {
-        for (uint i = lane + stride; i < count; i += stride) {
-            if (before(bin_n[i], bin_lo[i], bin_n[lane], bin_lo[lane])) {
-                bin_n[lane] = bin_n[i];
-                bin_lo[lane] = bin_lo[i];
-            }
-            bin_hi[lane] = min(bin_hi[lane], bin_hi[i]);
+        uint key = 0u, id = ~0u, low = ~0u;
+        for (uint i = lane; i < count; i += stride) {
+            uint other = bin_n[i], other_id = bin_lo[i];
+            if (before(other, other_id, key, id)) { key = other; id = other_id; }
+            low = min(low, bin_hi[i]);
         }
+        bin_n[lane] = key;
+        bin_lo[lane] = id;
+        bin_hi[lane] = low;
     }
     barrier();
 }
 
-// The largest key, its lowest id (in found_id), and the scale of linear bins for what lies below.
+// The largest key, its lowest id (in found_id), and how far down group maxima reach.
 void reduce_best(uint groups) {
     uint key = 0u, id = ~0u, low = ~0u;
     for (uint i = lane; i < groups; i += THREADS) {
@@ -84,25 +95,24 @@ void reduce_best(uint groups) {
     merge(1u, 32u);
     top_key = bin_n[0];
     if (lane == 0u) found_id = bin_lo[0];
-    float span = key_value(top_key) - key_value(bin_hi[0]);
-    bin_scale = span > 1e-20 && span < 1e20 ? float(BINS) / span : 0.0;
+    span = key_value(top_key) - key_value(bin_hi[0]);
     barrier();
 }
 
 uint draw_weight(uint key, uint id) {
     float x = key_value(key) - key_value(top_key);
-    if (!kept(key, id) || x < uintBitsToFloat(settings[SET_MIN_LOG])) return 0u;
-    return fixed_exp(x * uintBitsToFloat(settings[SET_INV_TEMP]));
+    if (!kept(key, id) || x < uintBitsToFloat(option[SET_MIN_LOG])) return 0u;
+    return fixed_exp(x * uintBitsToFloat(option[SET_INV_TEMP]));
 }
 
 // A random number u; the draw takes unit floor(total * u / 2^32) of the total weight.
 uint draw_share() {
-    return philox(step[STEP_DRAWS], uvec2(step[STEP_SEED_LO], step[STEP_SEED_HI]));
+    return philox(now[STEP_DRAWS], uvec2(now[STEP_SEED_LO], now[STEP_SEED_HI]));
 }
 
 // Whether an item with mass `sum` before it is in the nucleus of `total` mass.
 bool in_nucleus(uvec2 sum, uvec2 total) {
-    uint share = settings[SET_TOP_P];
+    uint share = option[SET_TOP_P];
     return share == ~0u || sum == uvec2(0u) || less64(sum, share64(total, share));
 }
 
@@ -133,7 +143,7 @@ void draw_from_list(uint k) {
         if (draw_order(list_id[j]) < draw_order(id)) start = add64(start, uvec2(bin_n[j], 0u));
     }
     uvec2 unit = share64(total, u);
-    if (!less64(unit, start) && less64(unit, add64(start, uvec2(weight, 0u)))) accept(id);
+    if (holds(start, uvec2(weight, 0u), unit)) accept(id);
 }
 
 // Lists the kept ids of the selected groups; returns how many there are.
@@ -164,35 +174,33 @@ uint note_groups(uint groups) {
     return items;
 }
 
-// The draw among all kept ids.
+// The draw among all kept ids: the class of ids that agree modulo BINS, then one id of it.
 void draw_from_all() {
-    for (uint bin = lane; bin < BINS; bin += THREADS) { // ids that agree modulo BINS
-        uvec2 sum = uvec2(0u);
-        for (uint id = bin; id < p.n_vocab; id += BINS)
-            sum = add64(sum, uvec2(draw_weight(keys[id], id), 0u));
-        bin_lo[bin] = sum.x;
-        bin_hi[bin] = sum.y;
+    uint u = draw_share(), residue = 0u;
+    DONT_UNROLL for (uint round = 0u; round < 2u; round++) {
+        for (uint bin = lane; bin < BINS; bin += THREADS) {
+            uint id = round == 0u ? bin : residue + bin * BINS;
+            uint end = round == 0u ? p.n_vocab : min(p.n_vocab, id + 1u);
+            uvec2 sum = uvec2(0u);
+            for (; id < end; id += BINS)
+                sum = add64(sum, uvec2(draw_weight(keys[id], id), 0u));
+            bin_lo[bin] = sum.x;
+            bin_hi[bin] = sum.y;
+        }
+        barrier();
+        find(round == 0u ? AT_DRAW : AT_TARGET, u);
+        if (round == 0u) residue = found;
+        else if (lane == 0u) accept(residue + found * BINS);
+        barrier();
     }
-    barrier();
-    find(AT_DRAW, draw_share());
-    uint residue = found;
-    barrier();
-    for (uint i = lane; i < BINS; i += THREADS) {
-        uint id = residue + i * BINS;
-        bin_lo[i] = id < p.n_vocab ? draw_weight(keys[id], id) : 0u;
-        bin_hi[i] = 0u;
-    }
-    barrier();
-    find(AT_TARGET, 0u);
-    if (lane == 0u) accept(residue + found * BINS);
 }
 
 // Two selections at most. 0 < k <= TOP: the k best groups, which hold the k best ids, then, if
 // there are too many to list, the k best of their ids. Else: the k best ids, then the nucleus.
 void draw(uint k, uint groups) {
     bool few = k != 0u && k <= TOP && k < p.n_vocab;
-    uint share = settings[SET_TOP_P], items = few ? groups : p.n_vocab;
-    for (uint pass = 0u; pass < 2u; pass++) {
+    uint share = option[SET_TOP_P], items = few ? groups : p.n_vocab;
+    DONT_UNROLL for (uint pass = 0u; pass < 2u; pass++) {
         bool needed;
         if (few) needed = pass == 0u ? groups > k : list_groups(items) > LIST;
         else needed = pass == 0u ? k != 0u && k < p.n_vocab : share != ~0u;
@@ -207,20 +215,25 @@ void draw(uint k, uint groups) {
 }
 
 void main() {
-    if (step[STEP_STOP] != 0u) return;
     lane = gl_LocalInvocationID.x;
+    uint word = lane < STEP_WORDS ? step[lane] : 0u;
+    uint set = lane < OPTIONS ? settings[lane] : 0u;
+    if (step[STEP_STOP] != 0u) return;
+    if (lane < STEP_WORDS) now[lane] = word;
+    if (lane < OPTIONS) option[lane] = set;
     worst_key = 1u;
     worst_id = ~0u;
-    uint groups = (p.n_vocab + p.group - 1u) / p.group;
+    group_bits = findLSB(p.group);
+    uint groups = (p.n_vocab + p.group - 1u) >> group_bits;
     reduce_best(groups);
     if (top_key == 0u) {
         if (lane == 0u) {
-            step[STEP_STOP] = NOT_FINITE;
+            now[STEP_STOP] = NOT_FINITE;
             publish();
         }
-    } else if (settings[SET_GREEDY] != 0u) {
+    } else if (option[SET_GREEDY] != 0u) {
         if (lane == 0u) accept(found_id);
     } else {
-        draw(settings[SET_TOP_K], groups);
+        draw(option[SET_TOP_K], groups);
     }
 }

@@ -5,9 +5,10 @@
 // result is the same on every device. Level 0 bins linearly by distance from the maximum, which
 // spreads any distribution; levels 1-4 refine by the bytes of the key, 5-8 by those of the id.
 // As soon as the chosen bin holds at most LIST items these are compared one with another.
-// The includer declares best, keys, p, THREADS and GROUPS.
+// The includer declares best, keys, p, THREADS and DONT_UNROLL.
 
 const uint BINS = 1024u;
+const uint PARTS = 32u; // of as many bins each; their sums follow the bins in bin_lo and bin_hi
 const uint LIST = 128u; // <= THREADS
 const uint TOP = 128u;  // largest k that is answered from group maxima
 
@@ -16,10 +17,8 @@ const uint BY_COUNT = 0u, BY_MASS = 1u;                        // weights
 const uint AT_TARGET = 0u, AT_NUCLEUS = 1u, AT_DRAW = 2u;      // which unit `find` looks for
 
 shared uint bin_n[BINS];
-shared uint bin_lo[BINS];
-shared uint bin_hi[BINS];
-shared uint part_lo[32];
-shared uint part_hi[32];
+shared uint bin_lo[BINS + PARTS];
+shared uint bin_hi[BINS + PARTS];
 shared uint list_key[LIST];
 shared uint list_id[LIST];
 shared uint selected[TOP]; // groups that hold the k best ids
@@ -34,6 +33,8 @@ uint lane;        // gl_LocalInvocationID.x
 uint worst_key;   // items after (worst_key, worst_id) are out
 uint worst_id;
 uint top_key;
+float span;       // top logit less the worst group maximum
+uint group_bits;  // log2(p.group)
 float bin_scale;  // bins per unit of logit, 0 = do not bin linearly
 uint linear_bin;  // prefix that an item of the current bin has
 uvec2 key_prefix; // bits, mask
@@ -50,7 +51,9 @@ bool before(uint key, uint id, uint key2, uint id2) {
 // Item i of a source as (key, id); key 0 where there is none.
 uvec2 item(uint source, uint i) {
     if (source == FROM_BEST) return uvec2(best[2u * i], best[2u * i + 1u]);
-    uint id = source == FROM_ALL ? i : selected[i / p.group] * p.group + i % p.group;
+    uint id = i;
+    if (source == FROM_GROUPS)
+        id = selected[i >> group_bits] << group_bits | i & p.group - 1u;
     return uvec2(id < p.n_vocab ? keys[id] : 0u, id);
 }
 
@@ -95,43 +98,61 @@ void clear_bins() {
     barrier();
 }
 
-// Sets `found` to the bin that holds unit `target`, and `target` relative to it.
+// Units before entry `i` of the PARTS entries from `first` on, and (in total) of all of them.
+uvec2 units_before(uint i, uint first, out uvec2 total) {
+    uvec2 sum = uvec2(0u);
+    total = uvec2(0u);
+    DONT_UNROLL for (uint j = 0u; j < PARTS; j++) {
+        if (j == i) sum = total;
+        total = add64(total, uvec2(bin_lo[first + j], bin_hi[first + j]));
+    }
+    return sum;
+}
+
+// Whether units [start, start + width) hold `unit`.
+bool holds(uvec2 start, uvec2 width, uvec2 unit) {
+    return !less64(unit, start) && less64(unit, add64(start, width));
+}
+
+// The unit that a rule asks for: `target` itself, or a share of the total.
+uvec2 unit_of(uint rule, uint share, uvec2 total) {
+    if (rule == AT_TARGET) return target;
+    uvec2 unit = share64(total, share);
+    // the smallest set with mass >= m ends with the item that holds unit m - 1
+    return rule == AT_NUCLEUS && unit != uvec2(0u) ? sub64(unit, uvec2(1u, 0u)) : unit;
+}
+
+// Sets `found` to the bin that holds the unit asked for, and `target` to that unit relative to
+// the bin. `found` is BINS where there are not that many units.
 void find(uint rule, uint share) {
-    for (uint part = lane; part < 32u; part += THREADS) {
+    if (lane < PARTS) {
         uvec2 sum = uvec2(0u);
-        for (uint i = 0u; i < 32u; i++) { // rotated: 32 invocations read 32 memory banks
-            uint bin = part * 32u + (i + part & 31u);
+        DONT_UNROLL for (uint i = 0u; i < PARTS; i++) {
+            uint bin = lane * PARTS + (i + lane) % PARTS; // each reads another memory bank
             sum = add64(sum, uvec2(bin_lo[bin], bin_hi[bin]));
         }
-        part_lo[part] = sum.x;
-        part_hi[part] = sum.y;
+        bin_lo[BINS + lane] = sum.x;
+        bin_hi[BINS + lane] = sum.y;
     }
+    if (lane == 0u) found = BINS;
     barrier();
-    if (lane == 0u) {
-        uvec2 rest = target;
-        if (rule != AT_TARGET) {
-            uvec2 total = uvec2(0u);
-            for (uint i = 0u; i < 32u; i++) total = add64(total, uvec2(part_lo[i], part_hi[i]));
-            rest = share64(total, share);
-            // the smallest set with mass >= m ends with the item that holds unit m - 1
-            if (rule == AT_NUCLEUS && rest != uvec2(0u)) rest = sub64(rest, uvec2(1u, 0u));
+    // First among the parts, then among the bins of one.
+    DONT_UNROLL for (uint first = BINS; ; first = found * PARTS) {
+        bool mine = false;
+        uvec2 unit, start, total;
+        if (lane < PARTS) {
+            start = units_before(lane, first, total);
+            unit = first == BINS ? unit_of(rule, share, total) : target;
+            mine = holds(start, uvec2(bin_lo[first + lane], bin_hi[first + lane]), unit);
         }
-        uint part = 0u;
-        for (; part < 32u; part++) {
-            uvec2 sum = uvec2(part_lo[part], part_hi[part]);
-            if (less64(rest, sum)) break;
-            rest = sub64(rest, sum);
+        barrier(); // all have read the target
+        if (mine) {
+            found = first == BINS ? lane : first + lane;
+            target = sub64(unit, start);
         }
-        uint bin = part * 32u;
-        for (; bin < BINS; bin++) {
-            uvec2 sum = uvec2(bin_lo[bin], bin_hi[bin]);
-            if (less64(rest, sum)) break;
-            rest = sub64(rest, sum);
-        }
-        found = bin;
-        target = rest;
+        barrier();
+        if (first != BINS || found == BINS) break;
     }
-    barrier();
 }
 
 void append(uint key, uint id, uint weight) {
@@ -149,7 +170,7 @@ void finish_select() {
         uvec2 sum = uvec2(0u);
         for (uint j = 0u; j < listed; j++)
             if (before(list_key[j], list_id[j], key, id)) sum = add64(sum, uvec2(bin_lo[j], 0u));
-        if (!less64(target, sum) && less64(target, add64(sum, uvec2(bin_lo[lane], 0u)))) {
+        if (holds(sum, uvec2(bin_lo[lane], 0u), target)) {
             found_key = key;
             found_id = id;
         }
@@ -166,6 +187,9 @@ void select(uint source, uint items, uint weigh, uint first, uint share) {
     key_prefix = uvec2(0u);
     id_prefix = uvec2(0u);
     if (lane == 0u) target = uvec2(first, 0u);
+    // group maxima reach down to `span`; single ids lie deeper, but below 22 they weigh nothing
+    float range = source == FROM_ALL ? min(3.0 * span, 22.0) : span;
+    bin_scale = range > 1e-20 && range < 1e20 ? float(BINS) / range : 0.0;
     uint rule = weigh == BY_MASS ? AT_NUCLEUS : AT_TARGET;
     for (uint level = bin_scale > 0.0 ? 0u : 1u; level <= 8u; level++) {
         clear_bins();
