@@ -70,12 +70,16 @@ def _messages() -> list[str]:
     return [str(message) for message in layer.validation_messages()]
 
 
+def _must_be_silent(when: str) -> None:
+    if VALIDATION and (said := _messages()):
+        pytest.fail(f"the validation layer said {when}:\n" + "\n".join(said), pytrace=False)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail the test that made the validation layer speak."""
     result = yield
-    if VALIDATION and (said := _messages()):
-        pytest.fail("the validation layer said:\n" + "\n".join(said), pytrace=False)
+    _must_be_silent("during the test")
     return result
 
 
