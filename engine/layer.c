@@ -170,6 +170,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct instance *instances;
 static struct device *devices;
 static unsigned device_serial;
+static struct {
+    uint32_t minor;
+    bool plain;
+} pretended = {.minor = 0x3FF}; /* for tests: at most Vulkan 1.minor, no extensions */
 static bool validate; /* new instances get synchronization validation and a message collector */
 static char *messages[MESSAGES];
 static unsigned message_count;
@@ -392,35 +396,53 @@ static VKAPI_ATTR void VKAPI_CALL layer_DestroyInstance(VkInstance instance,
     free(i);
 }
 
+/* Version and extensions of a device; tests pretend that there is less of both. */
+struct offer {
+    uint32_t api, count;
+    VkExtensionProperties *list; /* to be freed */
+};
+
+static struct offer device_offer(struct instance *i, VkPhysicalDevice physical)
+{
+    VkPhysicalDeviceProperties properties;
+    i->GetPhysicalDeviceProperties(physical, &properties);
+    struct offer o = {.api = properties.apiVersion};
+    if (o.api > VK_MAKE_API_VERSION(0, 1, pretended.minor, 0xFFF))
+        o.api = VK_MAKE_API_VERSION(0, 1, pretended.minor, 0);
+    i->EnumerateDeviceExtensionProperties(physical, NULL, &o.count, NULL);
+    o.list = calloc(o.count + 1, sizeof *o.list);
+    if (!o.list || i->EnumerateDeviceExtensionProperties(physical, NULL, &o.count, o.list))
+        o.count = 0;
+    if (pretended.plain) o.count = 0;
+    return o;
+}
+
+static bool offers(const struct offer *o, const char *extension)
+{
+    for (uint32_t e = 0; e < o->count; e++)
+        if (!strcmp(o->list[e].extensionName, extension)) return true;
+    return false;
+}
+
 /* Fill `f` with the features that `physical` has, chained for vkCreateDevice. */
 static void query_features(struct instance *i, VkPhysicalDevice physical, struct features *f)
 {
     memset(f, 0, sizeof *f);
     f->core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
-    VkPhysicalDeviceProperties properties;
-    i->GetPhysicalDeviceProperties(physical, &properties);
-    uint32_t count = 0;
-    i->EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
-    VkExtensionProperties *list = calloc(count + 1, sizeof *list);
-    if (!list || i->EnumerateDeviceExtensionProperties(physical, NULL, &count, list)) count = 0;
-
+    struct offer o = device_offer(i, physical);
     void **tail = &f->core.pNext;
 #define QUERY_FEATURE(name, type, stype, ext, minor)                                              \
-    do {                                                                                          \
-        bool core = properties.apiVersion >= VK_MAKE_API_VERSION(0, 1, minor, 0), has = core;     \
-        for (uint32_t e = 0; e < count && !has; e++) has = !strcmp(list[e].extensionName, ext);   \
-        f->name.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype;                                \
-        if (!has) break;                                                                          \
+    f->name.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype;                                    \
+    if (o.api >= VK_MAKE_API_VERSION(0, 1, minor, 0) || offers(&o, ext)) {                        \
         *tail = &f->name;                                                                         \
         tail = &f->name.pNext;                                                                    \
-        if (!core) f->extensions[f->extension_count++] = ext;                                     \
-    } while (0);
+        if (o.api < VK_MAKE_API_VERSION(0, 1, minor, 0)) f->extensions[f->extension_count++] = ext; \
+    }
     FEATURES(QUERY_FEATURE)
-    for (uint32_t e = 0; e < count && !f->budget; e++)
-        f->budget = !strcmp(list[e].extensionName, "VK_EXT_memory_budget");
+    f->budget = offers(&o, "VK_EXT_memory_budget");
     if (f->budget) f->extensions[f->extension_count++] = "VK_EXT_memory_budget";
-    free(list);
-    if (properties.apiVersion >= VK_API_VERSION_1_1) i->GetPhysicalDeviceFeatures2(physical, &f->core);
+    free(o.list);
+    if (o.api >= VK_API_VERSION_1_1) i->GetPhysicalDeviceFeatures2(physical, &f->core);
 
     /* Of the core features only the integer types: bounds checks, above all, cost time. */
     VkPhysicalDeviceFeatures all = f->core.features;
@@ -1225,8 +1247,7 @@ static void put_features(PyObject *dict, const struct features *f)
 }
 
 /* Properties beyond the core ones, each chained only where the device knows the structure. */
-static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice physical,
-                           const struct features *f, uint32_t api)
+static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice physical)
 {
     VkPhysicalDeviceIDProperties id = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES};
     VkPhysicalDeviceMaintenance3Properties limit = {
@@ -1259,18 +1280,12 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
         {"VK_AMD_shader_core_properties", UINT32_MAX, &amd},
         {"VK_ARM_shader_core_builtins", UINT32_MAX, &arm},
     };
-    uint32_t count = 0;
-    i->EnumerateDeviceExtensionProperties(physical, NULL, &count, NULL);
-    VkExtensionProperties *list = calloc(count + 1, sizeof *list);
-    if (!list || i->EnumerateDeviceExtensionProperties(physical, NULL, &count, list)) count = 0;
+    struct offer o = device_offer(i, physical);
     VkBaseOutStructure *tail = (VkBaseOutStructure *)&id;
-    for (size_t m = 0; m < sizeof more / sizeof *more; m++) {
-        bool has = api >= more[m].core;
-        for (uint32_t e = 0; e < count && !has; e++)
-            has = !strcmp(list[e].extensionName, more[m].extension);
-        if (has) tail = tail->pNext = more[m].structure;
-    }
-    free(list);
+    for (size_t m = 0; m < sizeof more / sizeof *more; m++)
+        if (o.api >= more[m].core || offers(&o, more[m].extension))
+            tail = tail->pNext = more[m].structure;
+    free(o.list);
     i->GetPhysicalDeviceProperties2(physical, &all);
 
     put(dict, "uuid", PyBytes_FromStringAndSize((char *)id.deviceUUID, VK_UUID_SIZE));
@@ -1289,7 +1304,6 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
     uint32_t amd_units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount;
     uint32_t units = sm.shaderSMCount + amd_units * amd.computeUnitsPerShaderArray + arm.shaderCoreCount;
     put(dict, "compute_units", PyLong_FromUnsignedLong(units));
-    (void)f;
 }
 
 /* Heaps as (bytes, budget or 0, used by all processes, flags), types as (flags, heap). */
@@ -1355,17 +1369,19 @@ static PyObject *describe(struct instance *i, VkPhysicalDevice physical)
     put(dict, "device_id", PyLong_FromUnsignedLong(p.deviceID));
     put(dict, "driver_version", PyLong_FromUnsignedLong(p.driverVersion));
     put(dict, "cache_uuid", PyBytes_FromStringAndSize((char *)p.pipelineCacheUUID, VK_UUID_SIZE));
-    put(dict, "api", Py_BuildValue("III", VK_API_VERSION_MAJOR(p.apiVersion),
-        VK_API_VERSION_MINOR(p.apiVersion), VK_API_VERSION_PATCH(p.apiVersion)));
+    struct offer o = device_offer(i, physical);
+    free(o.list);
+    put(dict, "api", Py_BuildValue("III", VK_API_VERSION_MAJOR(o.api), VK_API_VERSION_MINOR(o.api),
+        VK_API_VERSION_PATCH(o.api)));
     put_limits(dict, &p.limits);
     uint32_t family, bits = 0;
     put(dict, "compute", PyBool_FromLong(compute_family(i, physical, &family, &bits)));
     put(dict, "timestamp_bits", PyLong_FromUnsignedLong(bits));
-    if (p.apiVersion < VK_API_VERSION_1_1) return dict; /* refused in Python */
+    if (o.api < VK_API_VERSION_1_1) return dict; /* refused in Python */
     struct features f;
     query_features(i, physical, &f);
     put_features(dict, &f);
-    put_properties(dict, i, physical, &f, p.apiVersion);
+    put_properties(dict, i, physical);
     put_memory(dict, i, physical, f.budget);
     put(dict, "matrix_shapes", f.matrix.cooperativeMatrix ? matrix_shapes(i, physical) : PyList_New(0));
     return dict;
@@ -1624,6 +1640,17 @@ static PyObject *py_inject(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *py_pretend(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int plain;
+    unsigned minor;
+    if (!PyArg_ParseTuple(args, "Ip", &minor, &plain)) return NULL;
+    pretended.minor = minor < 0x3FF ? minor : 0x3FF;
+    pretended.plain = plain;
+    Py_RETURN_NONE;
+}
+
 static PyObject *py_clear_faults(PyObject *self, PyObject *args)
 {
     (void)self, (void)args;
@@ -1692,6 +1719,9 @@ static PyMethodDef methods[] = {
     {"inject", py_inject, METH_VARARGS,
      "inject(where, nth, result): let the nth call from now at 'submit', 'wait', 'allocate', "
      "'map', 'buffer', 'pipeline', 'device' or, say, 'CreateShaderModule' fail"},
+    {"pretend", py_pretend, METH_VARARGS,
+     "pretend(minor, plain): for tests: devices offer Vulkan 1.minor at most, and, if plain, no "
+     "extensions; 1023 and False end it"},
     {"clear_faults", py_clear_faults, METH_NOARGS, "forget all injected faults"},
     {"validation", py_validation, METH_VARARGS,
      "validation(on): whether new instances ask for synchronization validation"},

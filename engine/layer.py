@@ -64,6 +64,7 @@ def environment(current: Mapping[str, str], folder: str, validation: bool) -> di
     Kompute enables the Khronos validation layer wherever the loader lists it. A VK_LAYER_PATH
     replaces the system's folders, so that layer is out of sight unless it is asked for.
     """
+
     def joined(*parts: str) -> str:
         return os.pathsep.join(p for p in parts if p)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +170,38 @@ def test_more_than_is_free(vulkan: Device, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(device_errors, "available_host_memory", lambda: 1 << 20)
     with pytest.raises(DeviceError, match=r"x: 4.0 MiB asked for.*GiB free.*smaller context"):
         vulkan.storage(1 << 20, "x")
+
+
+@pytest.fixture
+def pretend() -> Iterator[Callable[[int, bool], None]]:
+    """Lets devices offer less: pretend(minor version, no extensions)."""
+    yield layer.extension().pretend
+    layer.extension().pretend(1023, False)
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_vulkan_1_2(vulkan: Device, pretend: Callable[[int, bool], None], plain: bool) -> None:
+    """Features come from extensions then, or not at all; the device works either way."""
+    full = vulkan.limits
+    pretend(2, plain)
+    info = list_devices()[vulkan.info.index]
+    assert info.api[:2] == (1, 2) and info.usable is None
+    assert info.limits.subgroups == (full.subgroups and not plain)
+    assert info.limits.float16 == full.float16  # in 1.2's core
+    module = layer.extension()
+    module.validation_messages()
+    with Device.open(info, validation=True) as device:
+        works(device)
+        facts = module.device_facts(device.id)
+        assert facts["subgroup_control"] == (full.full_subgroups and not plain)
+    assert not module.validation_messages()
+
+
+@pytest.mark.parametrize("minor", [0, 1])
+def test_older_vulkan(vulkan: Device, pretend: Callable[[int, bool], None], minor: int) -> None:
+    pretend(minor, False)
+    with pytest.raises(DeviceError, match=rf"Vulkan 1\.{minor} only, 1\.2 is needed"):
+        choose(str(vulkan.info.index))
 
 
 def test_copy_outside(vulkan: Device) -> None:
