@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..kernels.fast_team import LINE
 from .cpu_team import Program, Team
 from .plan import Buf, Dispatch, Plan, Role
 
 DTYPES: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "U32": np.uint32}
 Array = npt.NDArray[Any]
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
+    """An array of zeros whose data start on a cache line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + LINE, np.uint8)
+    skip = -raw.ctypes.data % LINE
+    return raw[skip : skip + size].view(dtype).reshape(shape)
 
 
 class Storage:
@@ -31,7 +40,7 @@ class Storage:
         for d in plan.dispatches:
             for op in d.operands.values():
                 if isinstance(op, Buf) and op.name not in self.arrays:
-                    self.arrays[op.name] = np.zeros(op.shape, DTYPES[op.dtype])
+                    self.arrays[op.name] = aligned_zeros(op.shape, DTYPES[op.dtype])
                     self._bufs[op.name] = op
 
     def clear(self, role: Role) -> None:

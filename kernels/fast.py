@@ -20,6 +20,7 @@ from . import fast_rope as rope
 from . import fast_rows as rows
 from . import fast_sample as sample
 from .fast_formats import NUMBERS
+from .fast_simd import LANES
 from .fast_team import replay
 from .kernel import Params
 
@@ -58,7 +59,7 @@ _ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot k.half v.half"
 
 
 def _norm_scratch(p: Params) -> int:
-    return int(p["cols"])
+    return int(p["cols"]) + 2 * LANES
 
 
 def _mul_scratch(p: Params) -> int:

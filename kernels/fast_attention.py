@@ -2,7 +2,7 @@
 
 Keys and values of a tile are widened to float32 once for all queries of a key/value head, scores
 come from register tiles, and maximum and sum are rescaled from tile to tile (Dao et al. 2022,
-algorithm 1). Rows in scratch are padded with zeros to a multiple of 16 values.
+algorithm 1). Rows in scratch are padded with zeros to a multiple of VALUES values.
 """
 
 from __future__ import annotations
@@ -20,8 +20,18 @@ from .fast_memory import (
 )
 from .fast_rows import POS, N, vector_exp
 from .fast_simd import LANES, device, lane_max, routine, splat
-from .fast_softmax import NEVER, TILE, add_values, padded_dim, score_tile, soften, widen_row
+from .fast_softmax import (
+    NEVER,
+    TILE,
+    add_values,
+    padded_dim,
+    scale_row,
+    score_tile,
+    soften,
+    widen_rows,
+)
 from .fast_team import claim
+from .fast_tile import VALUES
 
 MIN_SPLIT = 32
 QUERIES = 48  # query rows at a time, all heads of a group counted
@@ -37,9 +47,10 @@ def query_tokens(group: int) -> int:
 
 
 def scratch_floats(head_dim: int, group: int, tokens: int) -> int:
-    """float32 values per member: queries, sums, scores, key and value tiles, maxima and totals."""
-    rows, dim = group * tokens, -(-head_dim // LANES) * LANES  # as padded_dim
-    return 2 * rows * dim + rows * TILE + 2 * TILE * dim + 2 * rows
+    """float32 values per member: keys and values of a tile; queries, sums and scores of the rows;
+    maximum and total of each row."""
+    rows, dim = group * tokens, -(-head_dim // VALUES) * VALUES  # as padded_dim
+    return 2 * TILE * dim + rows * (2 * dim + TILE + 2)
 
 
 query_tokens_device = device(query_tokens)
@@ -52,7 +63,7 @@ def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) ->
     dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
     padded, scale = padded_dim(dim), np.float32(load_f64(a + SCALE))
     stride = (load_word(a + HEADS) + 2 * load_word(a + KV_HEADS)) * dim
-    sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
+    sums, stats = q + 4 * rows * padded, q + rows * (8 * padded + 4 * TILE)
     for m in range(tokens * group):
         at = (token + m // group) * stride + (kv * group + m % group) * dim
         head = load_word(a + QKV) + 4 * at
@@ -71,26 +82,26 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
     dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
     padded, width, window = padded_dim(dim), load_word(a + KV_HEADS) * dim, load_word(a + WINDOW)
     k_half, v_half = load_word(a + K_HALF), load_word(a + V_HALF)
-    k, v = load_word(a + K), load_word(a + V)
-    sums, stats = q + 4 * rows * padded, q + 8 * rows * padded
-    scores, keys = stats + 8 * rows, stats + 8 * rows + 4 * rows * TILE
-    values = keys + 4 * TILE * padded
+    k, v, k_size, v_size = load_word(a + K), load_word(a + V), 4 - 2 * k_half, 4 - 2 * v_half
+    sums, scores = q + 4 * rows * padded, q + 8 * rows * padded
+    stats = scores + 4 * rows * TILE
+    values, keys = q - 4 * TILE * padded, q - 8 * TILE * padded
     for first in range(start, stop, TILE):
         count = min(TILE, stop - first)
-        for t in range(count):
-            at = (first + t) * width + kv * dim
-            widen_row(k + (4 - 2 * k_half) * at, keys + 4 * t * padded, dim, k_half)
-            widen_row(v + (4 - 2 * v_half) * at, values + 4 * t * padded, dim, v_half)
-        for i in range(count * padded, TILE * padded):
+        used = (count + LANES - 1) // LANES * LANES  # the rest of the last vector is masked
+        at = first * width + kv * dim
+        widen_rows(k + k_size * at, width, keys, count, dim, k_half)
+        widen_rows(v + v_size * at, width, values, count, dim, v_half)
+        for i in range(count * padded, used * padded):
             store_one(values + 4 * i, np.float32(0.0))
-        score_tile(q, keys, scores, rows, padded)
+        score_tile(q, keys, scores, rows, padded, used)
         for m in range(rows):
             last = own + m // group - first  # this query's own place in the tile
-            low = max(0, last + 1 - window) if window > 0 else 0
-            if low < min(count, last + 1):
-                row = scores + 4 * m * TILE
-                factor = soften(row, stats + 8 * m, low, min(count, last + 1))
-                add_values(sums + 4 * m * padded, factor, row, values, padded)
+            low, high = max(0, last + 1 - window) if window > 0 else 0, min(count, last + 1)
+            factor = soften(scores + 4 * m * TILE, stats + 8 * m, low, high, used)
+            if factor < 1:
+                scale_row(sums + 4 * m * padded, factor, padded)
+        add_values(sums, scores, values, rows, padded, used)
 
 
 def attention() -> Any:
@@ -103,7 +114,8 @@ def attention() -> Any:
         pos = load_u32(load_word(a + STEP) + POS)
         lowest = max(pos + 1 - window, 0) if window > 0 else 0
         per = max((pos - lowest + splits) // splits, MIN_SPLIT)
-        q, padded = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES), padded_dim(dim)
+        padded = padded_dim(dim)
+        q = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES) + 8 * TILE * padded
         piece = claim(team)
         while piece < n_kv * splits:
             kv, split = piece // splits, piece % splits
@@ -112,11 +124,11 @@ def attention() -> Any:
             attend(a, kv, pos, start, min(start + per, pos + 1), q, group)
             for m in range(group):
                 row = ((kv * group + m) * splits + split) * (dim + 2)
-                out, stats = load_word(a + OUT) + 4 * row, q + 8 * (group * padded + m)
+                out, stats = load_word(a + OUT) + 4 * row, q + group * (8 * padded + 4 * TILE)
                 for i in range(dim):
                     store_one(out + 4 * i, load_one(q + 4 * ((group + m) * padded + i)))
-                store_one(out + 4 * dim, load_one(stats))
-                store_one(out + 4 * dim + 4, load_one(stats + 4))
+                store_one(out + 4 * dim, load_one(stats + 8 * m))
+                store_one(out + 4 * dim + 4, load_one(stats + 8 * m + 4))
             piece = claim(team)
 
     return run
@@ -129,7 +141,8 @@ def attention_prefill() -> Any:
         dim, n_kv, step = load_word(a + DIM), load_word(a + KV_HEADS), load_word(a + STEP)
         group, window = load_word(a + HEADS) // n_kv, load_word(a + WINDOW)
         n, pos, most = load_u32(step + N), load_u32(step + POS), query_tokens_device(group)
-        q, padded = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES), padded_dim(dim)
+        padded = padded_dim(dim)
+        q = load_word(a + SCRATCH) + me * load_word(a + SCRATCH_BYTES) + 8 * TILE * padded
         blocks, piece = (n + most - 1) // most, claim(team)
         while piece < n_kv * blocks:
             # the last blocks see most of the cache: they come first
@@ -142,7 +155,7 @@ def attention_prefill() -> Any:
             for m in range(rows):
                 column = (kv * group + m % group) * dim
                 at = (token + m // group) * load_word(a + HEADS) * dim + column
-                total = load_one(q + 8 * (rows * padded + m) + 4)
+                total = load_one(q + rows * (8 * padded + 4 * TILE) + 8 * m + 4)
                 for i in range(dim):
                     value = load_one(q + 4 * ((rows + m) * padded + i)) / total
                     store_one(load_word(a + OUT) + 4 * (at + i), value)

@@ -10,7 +10,7 @@ from numba import types
 from numba.extending import overload
 
 from .fast_formats import block_shape, decode
-from .fast_memory import load_one, load_u32, load_word, store, store_one
+from .fast_memory import AHEAD, load_one, load_u32, load_word, prefetch, store, store_one
 from .fast_rows import WIDE, N, row_address
 from .fast_simd import device, routine
 from .fast_team import claim
@@ -47,6 +47,7 @@ def _unpack(fmt: Any, p: Any, out: Any, cols: Any) -> Any:
     def row(fmt: int, p: int, out: int, cols: int) -> None:
         for _ in range(cols // (32 * groups)):
             for j in range(groups):
+                prefetch(p + AHEAD + size // groups * j)
                 u, v = decode(fmt, p, j)
                 store(out, u)
                 store(out + WIDE, v)

@@ -13,9 +13,19 @@ from numba import types
 from numba.extending import overload
 
 from .fast_formats import block_shape, decode
-from .fast_memory import load, load_f64, load_one, load_u32, load_word, store_one
+from .fast_memory import (
+    AHEAD,
+    load,
+    load_f64,
+    load_one,
+    load_u32,
+    load_word,
+    prefetch,
+    store,
+    store_one,
+)
 from .fast_rows import WIDE, N, normalise, row_address, silu
-from .fast_simd import device, lane_max, lane_sum, splat
+from .fast_simd import LANES, device, lane_sum, splat
 from .fast_team import claim
 
 X, W, STEP, COLS, Y, ROWS, Y_OFF, G, EPS, SCRATCH, SCRATCH_BYTES = range(0, 88, 8)
@@ -38,6 +48,7 @@ def _dot(fmt: Any, p: Any, x: Any, cols: Any) -> Any:
         b = a
         for _ in range(cols // (32 * groups)):
             for j in range(groups):
+                prefetch(p + AHEAD + size // groups * j)
                 u, v = decode(fmt, p, j)
                 a = u * load(x) + a
                 b = v * load(x + WIDE) + b
@@ -131,13 +142,18 @@ def norm_matvec_swiglu(fmt: int) -> Any:
     def run(a: int, team: int, me: int, members: int) -> None:
         w, cols, rows = load_word(a + W), load_word(a + COLS), load_word(a + ROWS)
         x, y = normalised(a, me), load_word(a + Y) + 4 * load_word(a + Y_OFF)
-        piece = piece_rows(2 * rows, cols, members) // 2 + 1
+        gates, ups = x + 4 * cols, x + 4 * cols + WIDE  # one vector of each
+        piece = piece_rows(2 * rows, cols, members) // (2 * LANES) * LANES + LANES
         first = claim(team) * piece
         while first < rows:
-            for r in range(first, min(first + piece, rows)):
-                gate = silu(splat(dot(fmt, row_address(w, r), x, cols)))
-                up = dot(fmt, row_address(w, r + rows), x, cols)
-                store_one(y + 4 * r, lane_max(gate) * up)
+            for r in range(first, min(first + piece, rows), LANES):
+                count = min(LANES, rows - r)
+                for i in range(count):
+                    store_one(gates + 4 * i, dot(fmt, row_address(w, r + i), x, cols))
+                    store_one(ups + 4 * i, dot(fmt, row_address(w, r + i + rows), x, cols))
+                store(gates, silu(load(gates)) * load(ups))
+                for i in range(count):
+                    store_one(y + 4 * (r + i), load_one(gates + 4 * i))
             first = claim(team) * piece
 
     return run

@@ -8,7 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
-from .fast_simd import F32, FLOAT, HALF, I8, I16, I32, I64, LANES, U8, Vec, op, pointer
+from .fast_simd import F32, FLOAT, HALF, I8, I16, I32, I64, LANES, U8, Vec, call, op, pointer
 
 Load = Callable[[int], Any]
 LoadInt = Callable[[int], int]
@@ -46,6 +46,16 @@ load_bytes: Load = loader(U8)
 store_word: Store = storer(types.int64)
 store_one: Store = storer(types.float32)
 store: Store = storer(F32)
+
+
+AHEAD = 4096  # bytes that `prefetch` is used ahead of reading: hardware stops at a page's end
+
+
+@op(types.void, types.int64)
+def prefetch(b: Any, address: Any) -> Any:
+    """Ask for the cache line at an address, which need not exist."""
+    where = pointer(b, address, I8)
+    return call(b, "llvm.prefetch.p0", ir.VoidType(), where, I32(0), I32(3), I32(1))
 
 
 def _widened(elem: Any, extend: str) -> Any:

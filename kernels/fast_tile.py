@@ -13,7 +13,7 @@ import numba
 from llvmlite import ir
 from numba import types
 
-from .fast_simd import FLOAT, I64, call, cgutils, op, pointer
+from .fast_simd import FLOAT, I64, LANES, call, cgutils, op, pointer, splat_value
 
 ROWS = 4
 
@@ -26,6 +26,7 @@ def _wide_registers() -> bool:
     return bool(llvm.get_host_cpu_features().get("avx512f", False))
 
 
+VALUES = 32  # columns of a tile of tile_sums
 # (lanes, activation rows): 24 of 32 AVX-512 registers, or 12 of 16 AVX ones
 TILE_LANES, TILE_TOKENS = (16, 6) if _wide_registers() else (8, 2)
 
@@ -92,4 +93,42 @@ def tile_products(tokens: int) -> Any:
     return tile
 
 
+def tile_sums(tokens: int) -> Any:
+    """Intrinsic (p, p_stride, v, v_stride, count, out, out_stride): out[t] += sum_i p[t][i] v[i].
+
+    `tokens` rows t of p (count,) and out (VALUES,), `count` rows i of v (VALUES,), all float32
+    with strides in bytes.
+    """
+    vector = ir.VectorType(FLOAT, LANES)
+    places = [4 * LANES * c for c in range(VALUES // LANES)]
+
+    @op(types.void, *[types.int64] * 7)
+    def tile(
+        b: Any, p: Any, p_stride: Any, v: Any, v_stride: Any, count: Any, out: Any, out_stride: Any
+    ) -> Any:
+        def row(base: Any, stride: Any, t: int) -> Any:
+            return b.add(base, b.mul(stride, I64(t)))
+
+        def where(address: Any, place: int) -> Any:
+            return pointer(b, b.add(address, I64(place)), vector)
+
+        outs = [where(row(out, out_stride, t), c) for t in range(tokens) for c in places]
+        sums = [cgutils.alloca_once(b, vector) for _ in outs]
+        for total, place in zip(sums, outs, strict=True):
+            b.store(b.load(place, align=4), total)
+        with cgutils.for_range_slice(b, I64(0), count, I64(1), I64) as (i, _):
+            values = [b.load(where(b.add(v, b.mul(v_stride, i)), c), align=4) for c in places]
+            for t in range(tokens):
+                address = b.add(row(p, p_stride, t), b.mul(i, I64(4)))
+                weight = splat_value(b, b.load(pointer(b, address, FLOAT), align=4), LANES)
+                for value, total in zip(values, sums[t * len(places) :], strict=False):
+                    name = f"llvm.fma.v{LANES}f32"
+                    b.store(call(b, name, vector, weight, value, b.load(total)), total)
+        for total, place in zip(sums, outs, strict=True):
+            b.store(b.load(total), place, align=4)
+
+    return tile
+
+
 many_products, one_product = tile_products(TILE_TOKENS), tile_products(1)
+many_sums, one_sum = tile_sums(TILE_TOKENS), tile_sums(1)
