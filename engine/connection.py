@@ -7,6 +7,7 @@ Kompute ignores most results of Vulkan. The layer (engine/layer.c) remembers the
 from __future__ import annotations
 
 import logging
+import threading
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ class Connection:
     def __init__(self, info: DeviceInfo, validation: bool) -> None:
         self.info = info
         self.fatal: DeviceError | None = None
+        self.running = threading.Lock()  # held by `Device.eval`, which other threads may use
         self.kp = _import_kp()
         self.layer = layer.extension()
         checked = self.layer.check_device(info.index)  # Kompute would crash on a failure
@@ -95,13 +97,17 @@ class Connection:
         raise failure
 
     def close(self) -> None:
-        """Save compiled pipelines and free everything. Arrays of `data()` become invalid."""
-        if self.manager is None:
-            return
-        if not self.fatal:
-            self._cache.save(self.layer.pipeline_cache_data(self.id))
-        self.manager.destroy()
-        self.manager = None
+        """Save compiled pipelines and free everything. Arrays of `data()` become invalid.
+
+        Waits for an `eval` of another thread; what comes after that one raises DeviceError.
+        """
+        with self.running:
+            if self.manager is None:
+                return
+            if not self.fatal:
+                self._cache.save(self.layer.pipeline_cache_data(self.id))
+            self.manager.destroy()
+            self.manager = None
 
     def __enter__(self) -> Self:
         return self

@@ -190,8 +190,9 @@ class Device(Connection):
 
     def eval(self, seq: Sequence) -> None:
         """Run a recorded sequence and wait for it. Other Python threads run meanwhile."""
-        self.call("running", seq.handle.eval)
-        self.checked(None, "running")
+        with self.running:
+            self.call("running", seq.handle.eval)
+            self.checked(None, "running")
 
     @property
     def timestamp_period(self) -> float:

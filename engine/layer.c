@@ -334,6 +334,32 @@ static void *link_info(const void *chain, VkStructureType type)
     return link;
 }
 
+static const VkValidationFeatureEnableEXT synchronization =
+    VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
+
+static void load_instance(struct instance *i, VkInstance handle, PFN_vkGetInstanceProcAddr get)
+{
+    i->handle = handle;
+    i->get = get;
+#define LOAD_INSTANCE(name) i->name = (PFN_vk##name)get(handle, "vk" #name);
+    INSTANCE_FUNCTIONS(LOAD_INSTANCE)
+}
+
+static void add_instance(VkInstance handle, PFN_vkGetInstanceProcAddr get)
+{
+    struct instance *i = calloc(1, sizeof *i);
+    if (!i) abort();
+    load_instance(i, handle, get);
+    i->key = KEY(handle);
+    PFN_vkCreateDebugReportCallbackEXT report =
+        (PFN_vkCreateDebugReportCallbackEXT)get(handle, "vkCreateDebugReportCallbackEXT");
+    if (validate && report) report(handle, &collector, NULL, &i->messages);
+    pthread_mutex_lock(&lock);
+    i->next_instance = instances;
+    instances = i;
+    pthread_mutex_unlock(&lock);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateInstance(const VkInstanceCreateInfo *info,
                                                            const VkAllocationCallbacks *alloc,
                                                            VkInstance *out)
@@ -352,31 +378,16 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateInstance(const VkInstanceCreat
     VkInstanceCreateInfo changed = *info;
     changed.pApplicationInfo = &app;
 
-    VkValidationFeatureEnableEXT enable = VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT;
     VkValidationFeaturesEXT checks = {
         .sType = VK_STRUCTURE_TYPE_VALIDATION_FEATURES_EXT, .pNext = info->pNext,
-        .enabledValidationFeatureCount = 1, .pEnabledValidationFeatures = &enable};
+        .enabledValidationFeatureCount = 1, .pEnabledValidationFeatures = &synchronization};
     VkDebugReportCallbackCreateInfoEXT during = collector; /* messages of vkCreateInstance itself */
     during.pNext = &checks;
     if (validate) changed.pNext = &during;
 
     VkResult result = create(&changed, alloc, out);
-    if (result != VK_SUCCESS) return result;
-    struct instance *i = calloc(1, sizeof *i);
-    if (!i) abort();
-    i->key = KEY(*out);
-    i->handle = *out;
-    i->get = get;
-#define LOAD_INSTANCE(name) i->name = (PFN_vk##name)get(*out, "vk" #name);
-    INSTANCE_FUNCTIONS(LOAD_INSTANCE)
-    PFN_vkCreateDebugReportCallbackEXT report =
-        (PFN_vkCreateDebugReportCallbackEXT)get(*out, "vkCreateDebugReportCallbackEXT");
-    if (validate && report) report(*out, &collector, NULL, &i->messages);
-    pthread_mutex_lock(&lock);
-    i->next_instance = instances;
-    instances = i;
-    pthread_mutex_unlock(&lock);
-    return VK_SUCCESS;
+    if (result == VK_SUCCESS) add_instance(*out, get);
+    return result;
 }
 
 static VKAPI_ATTR void VKAPI_CALL layer_DestroyInstance(VkInstance instance,
@@ -431,12 +442,14 @@ static void query_features(struct instance *i, VkPhysicalDevice physical, struct
     f->core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
     struct offer o = device_offer(i, physical);
     void **tail = &f->core.pNext;
+    bool core;
 #define QUERY_FEATURE(name, type, stype, ext, minor)                                              \
     f->name.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_##stype;                                    \
-    if (o.api >= VK_MAKE_API_VERSION(0, 1, minor, 0) || offers(&o, ext)) {                        \
+    core = o.api >= VK_MAKE_API_VERSION(0, 1, minor, 0);                                          \
+    if (core || offers(&o, ext)) {                                                                \
         *tail = &f->name;                                                                         \
         tail = &f->name.pNext;                                                                    \
-        if (o.api < VK_MAKE_API_VERSION(0, 1, minor, 0)) f->extensions[f->extension_count++] = ext; \
+        if (!core) f->extensions[f->extension_count++] = ext;                                     \
     }
     FEATURES(QUERY_FEATURE)
     f->budget = offers(&o, "VK_EXT_memory_budget");
@@ -452,6 +465,52 @@ static void query_features(struct instance *i, VkPhysicalDevice physical, struct
     f->matrix.cooperativeMatrixRobustBufferAccess = VK_FALSE;
 }
 
+/* Kompute's request for a device with all features and their extensions added. `out` has to be
+ * the loader's own: it looks around there. */
+static VkResult create_device(struct device *d, const VkDeviceCreateInfo *info,
+                              const VkAllocationCallbacks *alloc, PFN_vkCreateDevice create,
+                              VkDevice *out)
+{
+    struct features *f = &d->features;
+    VkDeviceCreateInfo changed = *info;
+    const char *names[32];
+    uint32_t count = 0;
+    for (; count < info->enabledExtensionCount && count < 16; count++)
+        names[count] = info->ppEnabledExtensionNames[count];
+    for (uint32_t e = 0; e < f->extension_count; e++) names[count++] = f->extensions[e];
+    changed.enabledExtensionCount = count;
+    changed.ppEnabledExtensionNames = names;
+    changed.pEnabledFeatures = NULL;
+    VkBaseOutStructure *last = (VkBaseOutStructure *)&f->core;
+    while (last->pNext) last = last->pNext;
+    last->pNext = (VkBaseOutStructure *)info->pNext;
+    changed.pNext = &f->core;
+    VkResult result = create(d->physical, &changed, alloc, out);
+    last->pNext = NULL;
+    d->handle = *out;
+    return result;
+}
+
+static void add_device(struct device *d, PFN_vkGetDeviceProcAddr get)
+{
+    d->key = KEY(d->handle);
+    d->get = get;
+#define LOAD_DEVICE(name) d->name = (PFN_vk##name)get(d->handle, "vk" #name);
+    HOOKED_FUNCTIONS(LOAD_DEVICE)
+    USED_FUNCTIONS(LOAD_DEVICE)
+    d->instance->GetPhysicalDeviceProperties(d->physical, &d->properties);
+    d->instance->GetPhysicalDeviceMemoryProperties(d->physical, &d->memory);
+    bool software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    d->spin_ns = software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
+    VkPipelineCacheCreateInfo empty = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    if (d->CreatePipelineCache(d->handle, &empty, NULL, &d->cache)) d->cache = VK_NULL_HANDLE;
+    pthread_mutex_lock(&lock);
+    hint.device_id = d->id = ++device_serial;
+    d->next_device = devices;
+    devices = d;
+    pthread_mutex_unlock(&lock);
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateDevice(VkPhysicalDevice physical,
                                                          const VkDeviceCreateInfo *info,
                                                          const VkAllocationCallbacks *alloc,
@@ -464,52 +523,18 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateDevice(VkPhysicalDevice physic
     PFN_vkGetInstanceProcAddr get = link->u.pLayerInfo->pfnNextGetInstanceProcAddr;
     PFN_vkGetDeviceProcAddr get_device = link->u.pLayerInfo->pfnNextGetDeviceProcAddr;
     link->u.pLayerInfo = link->u.pLayerInfo->pNext;
-
     struct device *d = calloc(1, sizeof *d);
     if (!d) abort();
-    query_features(i, physical, &d->features);
-    VkDeviceCreateInfo changed = *info;
-    const char *names[32];
-    uint32_t count = 0;
-    while (count < info->enabledExtensionCount && count < 16) {
-        names[count] = info->ppEnabledExtensionNames[count];
-        count++;
-    }
-    for (uint32_t e = 0; e < d->features.extension_count; e++) names[count++] = d->features.extensions[e];
-    changed.enabledExtensionCount = count;
-    changed.ppEnabledExtensionNames = names;
-    changed.pEnabledFeatures = NULL;
-    VkBaseOutStructure *last = (VkBaseOutStructure *)&d->features.core;
-    while (last->pNext) last = last->pNext;
-    last->pNext = (VkBaseOutStructure *)info->pNext;
-    changed.pNext = &d->features.core;
-    PFN_vkCreateDevice create = (PFN_vkCreateDevice)get(i->handle, "vkCreateDevice");
-    VkResult result = create(physical, &changed, alloc, out);
-    last->pNext = NULL;
-    if (result != VK_SUCCESS) {
-        free(d);
-        return result;
-    }
-    d->key = KEY(*out);
-    d->handle = *out;
     d->physical = physical;
     d->instance = i;
-    d->get = get_device;
-#define LOAD_DEVICE(name) d->name = (PFN_vk##name)get_device(*out, "vk" #name);
-    HOOKED_FUNCTIONS(LOAD_DEVICE)
-    USED_FUNCTIONS(LOAD_DEVICE)
-    i->GetPhysicalDeviceProperties(physical, &d->properties);
-    i->GetPhysicalDeviceMemoryProperties(physical, &d->memory);
-    bool software = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    d->spin_ns = software ? 0 : DEFAULT_SPIN_US * INT64_C(1000); /* its threads need our core */
-    VkPipelineCacheCreateInfo empty = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
-    if (d->CreatePipelineCache(*out, &empty, NULL, &d->cache)) d->cache = VK_NULL_HANDLE;
-    pthread_mutex_lock(&lock);
-    hint.device_id = d->id = ++device_serial;
-    d->next_device = devices;
-    devices = d;
-    pthread_mutex_unlock(&lock);
-    return VK_SUCCESS;
+    query_features(i, physical, &d->features);
+    PFN_vkCreateDevice create = (PFN_vkCreateDevice)get(i->handle, "vkCreateDevice");
+    VkResult result = create_device(d, info, alloc, create, out);
+    if (result == VK_SUCCESS)
+        add_device(d, get_device);
+    else
+        free(d);
+    return result;
 }
 
 static VKAPI_ATTR void VKAPI_CALL layer_DestroyDevice(VkDevice device,
@@ -607,6 +632,25 @@ static uint32_t better_type(struct device *d, uint32_t type)
     return type;
 }
 
+/* Try the chosen type; on integrated GPUs then the others: a small carve-out is called device
+ * local there, and the rest of the memory is as good. */
+static VkResult allocate(struct device *d, VkMemoryAllocateInfo *info,
+                         const VkAllocationCallbacks *alloc, VkDeviceMemory *out)
+{
+    const VkMemoryType *types = d->memory.memoryTypes;
+    VkMemoryPropertyFlags mapped = types[info->memoryTypeIndex].propertyFlags &
+        (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT);
+    VkResult result = d->AllocateMemory(d->handle, info, alloc, out);
+    if (d->properties.deviceType != VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU) return result;
+    for (uint32_t t = 0; result != VK_SUCCESS && t < d->memory.memoryTypeCount; t++) {
+        bool fits = hint.type_bits >> t & 1 && (types[t].propertyFlags & mapped) == mapped;
+        if (!fits) continue;
+        info->memoryTypeIndex = t;
+        result = d->AllocateMemory(d->handle, info, alloc, out);
+    }
+    return result;
+}
+
 static VKAPI_ATTR VkResult VKAPI_CALL layer_AllocateMemory(VkDevice device,
                                                            const VkMemoryAllocateInfo *info,
                                                            const VkAllocationCallbacks *alloc,
@@ -623,22 +667,9 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_AllocateMemory(VkDevice device,
     if (d->features.priority.memoryPriority) changed.pNext = &priority;
 
     VkResult result = injected("allocate");
-    if (result == VK_SUCCESS) {
-        PyThreadState *gil = release_gil();
-        result = d->AllocateMemory(device, &changed, alloc, out);
-        /* Integrated GPUs: a small carve-out is called device local, the rest is as good. */
-        bool unified = d->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
-        const VkMemoryType *types = d->memory.memoryTypes;
-        VkMemoryPropertyFlags mapped = types[changed.memoryTypeIndex].propertyFlags &
-            (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT);
-        for (uint32_t t = 0; unified && result && t < d->memory.memoryTypeCount; t++) {
-            bool fits = hint.type_bits >> t & 1 && (types[t].propertyFlags & mapped) == mapped;
-            if (!fits) continue;
-            changed.memoryTypeIndex = t;
-            result = d->AllocateMemory(device, &changed, alloc, out);
-        }
-        regain_gil(gil);
-    }
+    PyThreadState *gil = release_gil();
+    if (result == VK_SUCCESS) result = allocate(d, &changed, alloc, out);
+    regain_gil(gil);
     if (result != VK_SUCCESS) remember(d, "vkAllocateMemory", result, info->allocationSize);
     struct object *o = add(d, MEMORY, result == VK_SUCCESS ? HANDLE(*out) : 0);
     *out = (VkDeviceMemory)o->handle;
@@ -681,10 +712,10 @@ static void *repeated_mapping(size_t size)
         base = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (size_t at = 0; base != MAP_FAILED && at < size; at += step) {
         size_t part = size - at < step ? size - at : step;
-        if (mmap(base + at, part, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-            munmap(base, size);
-            base = MAP_FAILED;
-        }
+        int access = PROT_READ | PROT_WRITE;
+        if (mmap(base + at, part, access, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED) continue;
+        munmap(base, size);
+        base = MAP_FAILED;
     }
     if (fd >= 0) close(fd);
     return base == MAP_FAILED ? NULL : base;
@@ -716,8 +747,8 @@ static VKAPI_ATTR void VKAPI_CALL layer_UnmapMemory(VkDevice device, VkDeviceMem
 }
 
 /* Only coherent memory is mapped, and Kompute's ranges break the alignment rule of this call. */
-static VKAPI_ATTR VkResult VKAPI_CALL layer_FlushMappedMemoryRanges(VkDevice device, uint32_t count,
-                                                                    const VkMappedMemoryRange *ranges)
+static VKAPI_ATTR VkResult VKAPI_CALL layer_FlushMappedMemoryRanges(
+    VkDevice device, uint32_t count, const VkMappedMemoryRange *ranges)
 {
     (void)device, (void)count, (void)ranges;
     return VK_SUCCESS;
@@ -955,7 +986,8 @@ static VKAPI_ATTR void VKAPI_CALL layer_CmdBindDescriptorSets(
     struct object *c = find(d, COMMANDS, HANDLE(commands));
     for (uint32_t s = 0; s < count; s++) c->runnable = c->runnable && layout && sets[s];
     if (c->runnable)
-        d->CmdBindDescriptorSets(commands, point, layout, first, count, sets, offset_count, offsets);
+        d->CmdBindDescriptorSets(commands, point, layout, first, count, sets, offset_count,
+                                 offsets);
 }
 
 static VKAPI_ATTR void VKAPI_CALL layer_CmdPushConstants(VkCommandBuffer commands,
@@ -968,8 +1000,8 @@ static VKAPI_ATTR void VKAPI_CALL layer_CmdPushConstants(VkCommandBuffer command
         d->CmdPushConstants(commands, layout, stages, offset, size, values);
 }
 
-static VKAPI_ATTR void VKAPI_CALL layer_CmdDispatch(VkCommandBuffer commands, uint32_t x, uint32_t y,
-                                                    uint32_t z)
+static VKAPI_ATTR void VKAPI_CALL layer_CmdDispatch(VkCommandBuffer commands, uint32_t x,
+                                                    uint32_t y, uint32_t z)
 {
     struct device *d = find_device(commands);
     struct object *c = find(d, COMMANDS, HANDLE(commands));
@@ -1167,30 +1199,39 @@ vkNegotiateLoaderLayerInterfaceVersion(VkNegotiateLayerInterface *version)
 
 /* ---- Listing devices, with an instance of our own ------------------------------------------ */
 
+static PyObject *text(const char *bytes)
+{
+    return PyUnicode_DecodeUTF8(bytes, strlen(bytes), "replace");
+}
+
 static void put(PyObject *dict, const char *key, PyObject *value)
 {
     if (value) PyDict_SetItemString(dict, key, value);
     Py_XDECREF(value);
 }
 
-/* An instance without Kompute. libvulkan is opened here, so the module imports without it. */
-static VkResult open_instance(struct instance *i)
+/* An instance without Kompute, made anew by every listing. It stays open, so that the driver's
+ * library, which takes long to load, is there when Kompute comes. libvulkan is opened here: the
+ * module can be imported without it. Python calls this under the GIL. */
+static struct instance own;
+
+static bool open_instance(void)
 {
-    memset(i, 0, sizeof *i);
-    void *library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL); /* stays open, as for Kompute */
-    i->get = library ? (PFN_vkGetInstanceProcAddr)dlsym(library, "vkGetInstanceProcAddr") : NULL;
+    if (own.handle) own.DestroyInstance(own.handle, NULL);
+    memset(&own, 0, sizeof own);
+    void *library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    own.get = library ? (PFN_vkGetInstanceProcAddr)dlsym(library, "vkGetInstanceProcAddr") : NULL;
     PFN_vkCreateInstance create =
-        i->get ? (PFN_vkCreateInstance)i->get(NULL, "vkCreateInstance") : NULL;
-    if (!create) return VK_ERROR_INITIALIZATION_FAILED;
+        own.get ? (PFN_vkCreateInstance)own.get(NULL, "vkCreateInstance") : NULL;
+    if (!create) return false;
     VkApplicationInfo app = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
         .pApplicationName = "kompute-llm", .apiVersion = VK_API_VERSION_1_3};
     VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
         .pApplicationInfo = &app};
-    VkResult result = create(&info, NULL, &i->handle);
-    if (result != VK_SUCCESS) return result;
-#define LOAD_OWN(name) i->name = (PFN_vk##name)i->get(i->handle, "vk" #name);
-    INSTANCE_FUNCTIONS(LOAD_OWN)
-    return VK_SUCCESS;
+    VkInstance handle;
+    if (create(&info, NULL, &handle) != VK_SUCCESS) return false;
+    load_instance(&own, handle, own.get);
+    return true;
 }
 
 static uint32_t list_physical(struct instance *i, VkPhysicalDevice *list, uint32_t size)
@@ -1290,9 +1331,8 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
 
     put(dict, "uuid", PyBytes_FromStringAndSize((char *)id.deviceUUID, VK_UUID_SIZE));
     put(dict, "allocation", PyLong_FromUnsignedLongLong(limit.maxMemoryAllocationSize));
-    put(dict, "driver", PyUnicode_DecodeUTF8(driver.driverName, strlen(driver.driverName), "replace"));
-    put(dict, "driver_info",
-        PyUnicode_DecodeUTF8(driver.driverInfo, strlen(driver.driverInfo), "replace"));
+    put(dict, "driver", text(driver.driverName));
+    put(dict, "driver_info", text(driver.driverInfo));
     put(dict, "subgroup_size", PyLong_FromUnsignedLong(subgroup.subgroupSize));
     put(dict, "subgroup_stages", PyLong_FromUnsignedLong(subgroup.supportedStages));
     put(dict, "subgroup_operations", PyLong_FromUnsignedLong(subgroup.supportedOperations));
@@ -1301,8 +1341,9 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
     put(dict, "subgroup_size_stages", PyLong_FromUnsignedLong(control.requiredSubgroupSizeStages));
     put(dict, "int_dot_accelerated",
         PyBool_FromLong(dot.integerDotProduct4x8BitPackedSignedAccelerated));
-    uint32_t amd_units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount;
-    uint32_t units = sm.shaderSMCount + amd_units * amd.computeUnitsPerShaderArray + arm.shaderCoreCount;
+    uint32_t units = amd.shaderEngineCount * amd.shaderArraysPerEngineCount *
+        amd.computeUnitsPerShaderArray;
+    units += sm.shaderSMCount + arm.shaderCoreCount; /* of these three, two are 0 */
     put(dict, "compute_units", PyLong_FromUnsignedLong(units));
 }
 
@@ -1363,7 +1404,7 @@ static PyObject *describe(struct instance *i, VkPhysicalDevice physical)
     VkPhysicalDeviceProperties p;
     i->GetPhysicalDeviceProperties(physical, &p);
     if (!dict) return NULL;
-    put(dict, "name", PyUnicode_DecodeUTF8(p.deviceName, strlen(p.deviceName), "replace"));
+    put(dict, "name", text(p.deviceName));
     put(dict, "type", PyLong_FromLong(p.deviceType));
     put(dict, "vendor_id", PyLong_FromUnsignedLong(p.vendorID));
     put(dict, "device_id", PyLong_FromUnsignedLong(p.deviceID));
@@ -1383,24 +1424,23 @@ static PyObject *describe(struct instance *i, VkPhysicalDevice physical)
     put_features(dict, &f);
     put_properties(dict, i, physical);
     put_memory(dict, i, physical, f.budget);
-    put(dict, "matrix_shapes", f.matrix.cooperativeMatrix ? matrix_shapes(i, physical) : PyList_New(0));
+    bool matrix = f.matrix.cooperativeMatrix;
+    put(dict, "matrix_shapes", matrix ? matrix_shapes(i, physical) : PyList_New(0));
     return dict;
 }
 
 static PyObject *py_device_list(PyObject *self, PyObject *args)
 {
     (void)self, (void)args;
-    struct instance i;
     PyObject *result = PyList_New(0);
-    if (!result || open_instance(&i) != VK_SUCCESS) return result;
+    if (!result || !open_instance()) return result;
     VkPhysicalDevice list[32];
-    uint32_t count = list_physical(&i, list, 32);
+    uint32_t count = list_physical(&own, list, 32);
     for (uint32_t p = 0; p < count; p++) {
-        PyObject *device = describe(&i, list[p]);
+        PyObject *device = describe(&own, list[p]);
         if (device) PyList_Append(result, device);
         Py_XDECREF(device);
     }
-    i.DestroyInstance(i.handle, NULL);
     return result;
 }
 
@@ -1410,29 +1450,25 @@ static PyObject *py_check_device(PyObject *self, PyObject *args)
     (void)self;
     unsigned index;
     if (!PyArg_ParseTuple(args, "I", &index)) return NULL;
-    struct instance i;
-    VkResult result = open_instance(&i);
-    if (result != VK_SUCCESS) return PyLong_FromLong(result);
+    if (!own.handle && !open_instance()) return PyLong_FromLong(VK_ERROR_INCOMPATIBLE_DRIVER);
     VkPhysicalDevice list[32];
-    uint32_t family = 0, bits, count = list_physical(&i, list, 32);
-    result = injected("device");
-    if (index >= count || !compute_family(&i, list[index], &family, &bits))
+    uint32_t family = 0, bits, count = list_physical(&own, list, 32);
+    VkResult result = injected("device");
+    if (index >= count || !compute_family(&own, list[index], &family, &bits))
         result = VK_ERROR_INITIALIZATION_FAILED;
-    if (result == VK_SUCCESS) {
-        struct features f;
-        query_features(&i, list[index], &f);
-        float one = 1.0f;
-        VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-            .queueFamilyIndex = family, .queueCount = 1, .pQueuePriorities = &one};
-        VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &f.core,
-            .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue,
-            .enabledExtensionCount = f.extension_count, .ppEnabledExtensionNames = f.extensions};
-        VkDevice device;
-        result = i.CreateDevice(list[index], &info, NULL, &device);
-        PFN_vkDestroyDevice destroy = (PFN_vkDestroyDevice)i.get(i.handle, "vkDestroyDevice");
-        if (result == VK_SUCCESS) destroy(device, NULL);
-    }
-    i.DestroyInstance(i.handle, NULL);
+    if (result != VK_SUCCESS) return PyLong_FromLong(result);
+    struct features f;
+    query_features(&own, list[index], &f);
+    float one = 1.0f;
+    VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+        .queueFamilyIndex = family, .queueCount = 1, .pQueuePriorities = &one};
+    VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO, .pNext = &f.core,
+        .queueCreateInfoCount = 1, .pQueueCreateInfos = &queue,
+        .enabledExtensionCount = f.extension_count, .ppEnabledExtensionNames = f.extensions};
+    VkDevice device;
+    result = own.CreateDevice(list[index], &info, NULL, &device);
+    PFN_vkDestroyDevice destroy = (PFN_vkDestroyDevice)own.get(own.handle, "vkDestroyDevice");
+    if (result == VK_SUCCESS) destroy(device, NULL);
     return PyLong_FromLong(result);
 }
 
@@ -1522,7 +1558,7 @@ static PyObject *py_device_facts(PyObject *self, PyObject *args)
     PyObject *dict = d ? PyDict_New() : NULL;
     if (!dict) return NULL;
     const VkPhysicalDeviceProperties *p = &d->properties;
-    put(dict, "name", PyUnicode_DecodeUTF8(p->deviceName, strlen(p->deviceName), "replace"));
+    put(dict, "name", text(p->deviceName));
     put(dict, "cache_uuid", PyBytes_FromStringAndSize((char *)p->pipelineCacheUUID, VK_UUID_SIZE));
     put_features(dict, &d->features);
     return dict;
@@ -1551,8 +1587,9 @@ static PyObject *py_counters(PyObject *self, PyObject *args)
     struct device *d = PyArg_ParseTuple(args, "I", &id) ? numbered(id) : NULL;
     if (!d) return NULL;
     return Py_BuildValue("{sKsKsKsKsKsKsO}", "submits", d->submits, "fences", d->fences_made,
-                         "dispatches", d->dispatches, "barriers", d->barriers, "dropped", d->dropped,
-                         "allocations", d->allocations, "lost", d->lost ? Py_True : Py_False);
+                         "dispatches", d->dispatches, "barriers", d->barriers,
+                         "dropped", d->dropped, "allocations", d->allocations,
+                         "lost", d->lost ? Py_True : Py_False);
 }
 
 static PyObject *py_memory(PyObject *self, PyObject *args)
@@ -1568,8 +1605,9 @@ static PyObject *py_memory(PyObject *self, PyObject *args)
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &figures};
     if (d->features.budget) d->instance->GetPhysicalDeviceMemoryProperties2(d->physical, &memory);
     for (uint32_t h = 0; h < d->memory.memoryHeapCount; h++) {
-        PyObject *heap = Py_BuildValue("KKKIK", d->memory.memoryHeaps[h].size, figures.heapBudget[h],
-                                       figures.heapUsage[h], d->memory.memoryHeaps[h].flags, d->used[h]);
+        const VkMemoryHeap *known = &d->memory.memoryHeaps[h];
+        PyObject *heap = Py_BuildValue("KKKIK", known->size, figures.heapBudget[h],
+                                       figures.heapUsage[h], known->flags, d->used[h]);
         if (heap) PyList_Append(result, heap);
         Py_XDECREF(heap);
     }
@@ -1672,16 +1710,19 @@ static PyObject *py_validation(PyObject *self, PyObject *args)
 static PyObject *py_validation_messages(PyObject *self, PyObject *args)
 {
     (void)self, (void)args;
-    PyObject *result = PyList_New(0);
+    char *taken[MESSAGES]; /* Python may call back into Vulkan: not under the lock */
     pthread_mutex_lock(&lock);
-    for (unsigned m = 0; result && m < message_count; m++) {
-        PyObject *text = PyUnicode_DecodeUTF8(messages[m], strlen(messages[m]), "replace");
-        if (text) PyList_Append(result, text);
-        Py_XDECREF(text);
-        free(messages[m]);
-    }
+    unsigned count = message_count;
+    memcpy(taken, messages, sizeof taken);
     message_count = 0;
     pthread_mutex_unlock(&lock);
+    PyObject *result = PyList_New(0);
+    for (unsigned m = 0; m < count; m++) {
+        PyObject *message = result ? text(taken[m]) : NULL;
+        if (message) PyList_Append(result, message);
+        Py_XDECREF(message);
+        free(taken[m]);
+    }
     return result;
 }
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -219,6 +221,30 @@ def test_closed(vulkan: Device) -> None:
         device.eval(seq)
     with pytest.raises(DeviceError, match="closed"):
         device.storage(4, "x")
+
+
+def test_close_during_eval(vulkan: Device) -> None:
+    """Ctrl-C in the main thread closes the device while another thread still uses it."""
+    with Device.open(vulkan.info) as device:
+        x = device.storage(64, "x")
+        body = "for (uint k = 0; k < 60000; k++) x[i % 64] = x[i % 64] * 3 + k;"
+        seq = device.sequence()
+        device.record(seq, device.algorithm("slow", [x], spirv(body)), None, (64, 1, 1))
+        ended: list[DeviceError] = []
+
+        def work() -> None:
+            try:
+                while True:
+                    device.eval(seq)
+            except DeviceError as e:
+                ended.append(e)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while not device.counters()["submits"]:
+            time.sleep(0.001)
+    thread.join(timeout=30)
+    assert "closed" in str(ended[0])
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
