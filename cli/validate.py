@@ -110,7 +110,7 @@ def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Int
 
     from ..engine.choice import ANY_VULKAN
     from ..engine.device import open_device
-    from ..engine.harness import run_case
+    from ..engine.harness import can_run, run_case
 
     results: list[CaseResult] = []
     status = StatusLine()
@@ -118,6 +118,9 @@ def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Int
         note(f"device: {device.describe}")
         stop.raising = False
         for kernel in kernels:
+            if not can_run(device, kernel):
+                note(f"{kernel.name}: not run, {device.info.name} lacks what it needs")
+                continue
             for case in kernel.cases(np.random.default_rng(seed)):
                 if stop.pressed:
                     break

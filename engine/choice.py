@@ -77,8 +77,6 @@ def _open_vulkan(
     container: Container, spec: ModelSpec, config: RunnerConfig, progress: Progress,
     info: DeviceInfo,
 ) -> Opened:  # fmt: skip
-    if config.math == "int8":
-        raise UsageError("--math int8: int8 products are not available on this device")
     free = max((h.free for h in info.heaps if h.device_local), default=0)
     check_context(spec, config, free, f"memory of {info.name}")
     from .device import Device  # the only import of kp
@@ -88,7 +86,7 @@ def _open_vulkan(
     try:
         runner = VulkanRunner(
             container, spec, device, config.n_ctx, cache_k=config.cache_k,
-            cache_v=config.cache_v, batch=config.batch, progress=progress,
+            cache_v=config.cache_v, batch=config.batch, math=config.math, progress=progress,
         )  # fmt: skip
     except BaseException:
         device.close()

@@ -16,14 +16,21 @@ import numpy as np
 from ..kernels import (
     attention,
     attention_combine,
+    attention_combine_q8,
     attention_prefill,
     embed,
     matmul,
     matmul_add,
     matvec,
     matvec_add,
+    matvec_q8_add,
     norm_matvec,
+    norm_matvec_q8,
+    norm_matvec_q8_swiglu,
     norm_matvec_swiglu,
+    q8,
+    qkv_rope_q8,
+    quantize_q8,
     rmsnorm,
     rope_kv,
     rope_kv_halves,
@@ -43,7 +50,10 @@ CHUNK = 32  # columns that a kernel takes at a time: every row length is a multi
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What an executor decides about its plans. `binding_bytes`: most bytes of one weight."""
+    """What an executor decides about its plans. `binding_bytes`: most bytes of one weight.
+
+    `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
+    """
 
     n_ctx: int
     batch: int = 512
@@ -51,6 +61,7 @@ class PlanOptions:
     cache_v: str = "F16"
     splits: int = 1
     binding_bytes: int = 1 << 62
+    int8: bool = False
 
 
 class Weights:
@@ -156,12 +167,34 @@ class Builder:
         """Append one dispatch; `step` is an operand of every kernel."""
         self.out.append(Dispatch(kernel, {**operands, "step": self.step}, params, phase, label))
 
-    def embed(self, x: Buf, name: str) -> None:
-        """x = rows of the embedding matrix for the batch's tokens."""
+    @property
+    def q8(self) -> bool:
+        """Whether this plan takes the int8 forms."""
+        return self.opts.int8 and self.rows == 1
+
+    def quantized(self, x: Buf) -> dict[str, Buf]:
+        """The int8 form of a vector: quants and (scale, sum) per group of 16."""
+        return {
+            "q": Buf(f"{x.name}.q", (1, x.cols // 4), "U32"),
+            "s": Buf(f"{x.name}.s", (1, x.cols // q8.GROUP, 2)),
+        }
+
+    def squares(self, x: Buf) -> Buf:
+        """Sums of squares per group of 16, from which the norm follows."""
+        return Buf(f"{x.name}.ssq", (1, x.cols // q8.GROUP))
+
+    def embed(self, x: Buf, name: str, gain: str) -> None:
+        """x = rows of the embedding matrix for the batch's tokens; `gain`: the first norm's."""
         s = self.spec
         for w, row0 in self.weights.rows([name], [s.n_vocab], s.n_embd):
             params: dict[str, int | float] = {"n_embd": s.n_embd, "row0": row0, "rows": w.rows}
             self.add(embed.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, x=x)
+        if self.q8:
+            g, out = self.weights.vector(gain, x.cols), self.quantized(x)
+            self.add(
+                quantize_q8.KERNEL, Phase.EMBED, gain, {"cols": x.cols}, x=x, g=g,
+                yq=out["q"], ys=out["s"], ssq=self.squares(x),
+            )  # fmt: skip
 
     def norm(self, x: Buf, gain: str, y: Buf, phase: Phase) -> None:
         """y = rmsnorm(x) * gain."""
@@ -199,13 +232,52 @@ class Builder:
             kernel = matvec.KERNEL if one else matmul.KERNEL
             self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
 
-    def project_add(self, x: Buf, name: str, y: Buf, phase: Phase) -> None:
-        """y += W x, the residual connection."""
+    def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
+        """y += W x, the residual connection; `gain`: of the norm that reads y next."""
+        if self.q8:
+            ((w, _),) = self.weights.rows([name], [y.cols], x.cols)
+            a, out, g = self.quantized(x), self.quantized(y), self.weights.vector(gain, y.cols)
+            params: dict[str, int | float] = {"cols": x.cols, "rows": w.rows}
+            self.add(
+                matvec_q8_add.KERNEL, phase, name, params, w=w, xq=a["q"], xs=a["s"], g=g, y=y,
+                yq=out["q"], ys=out["s"], ssq=self.squares(y),
+            )  # fmt: skip
+            return
         one = self.rows == 1
         for w, first in self.weights.rows([name], [y.cols], x.cols):
             params = self._product(w, x, y, first)
             kernel = matvec_add.KERNEL if one else matmul_add.KERNEL
             self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
+
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
+    ) -> None:
+        """y = [Q; K; V] (rmsnorm(x) * gain), q and k rotated, k and v written into the cache."""
+        if not self.q8:
+            self.norm_project(x, gain, names, rows, y, Phase.QKV)
+            self.rope_and_store(y, layer)
+            return
+        fused = self.spec.rope.mode == "interleaved"
+        for w, first in self.weights.rows(names, rows, x.cols):
+            params = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
+            a = self.quantized(x)
+            operands = {"w": w, "xq": a["q"], "xs": a["s"], "ssq": self.squares(x), "y": y}
+            if not fused:
+                self.add(norm_matvec_q8.KERNEL, Phase.QKV, w.name, params, **operands)
+                continue
+            self.add(
+                qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self._heads(), **operands,
+                rope=self.rope, k=self.cache("k", layer), v=self.cache("v", layer),
+            )  # fmt: skip
+        if not fused:
+            self.rope_and_store(y, layer)
+
+    def _heads(self) -> dict[str, int | float]:
+        s = self.spec
+        return {
+            "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
+            "n_rot": s.rope.dims,
+        }  # fmt: skip
 
     def _product(self, w: Weight, x: Buf, y: Buf, first: int) -> dict[str, int | float]:
         return {"cols": x.cols, "rows": w.rows, "y_stride": y.cols, "y_off": first}
@@ -215,14 +287,9 @@ class Builder:
 
     def rope_and_store(self, qkv: Buf, layer: int) -> None:
         """Rotate q and k, write k and v into the layer's cache."""
-        s = self.spec
-        kernel = rope_kv if s.rope.mode == "interleaved" else rope_kv_halves
-        params: dict[str, int | float] = {
-            "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
-            "n_rot": s.rope.dims,
-        }  # fmt: skip
+        kernel = rope_kv if self.spec.rope.mode == "interleaved" else rope_kv_halves
         self.add(
-            kernel.KERNEL, Phase.QKV, f"blk.{layer}.rope", params, qkv=qkv, rope=self.rope,
+            kernel.KERNEL, Phase.QKV, f"blk.{layer}.rope", self._heads(), qkv=qkv, rope=self.rope,
             k=self.cache("k", layer), v=self.cache("v", layer),
         )  # fmt: skip
 
@@ -245,6 +312,11 @@ class Builder:
         join: dict[str, int | float] = {
             "n_head": s.n_head, "head_dim": s.head_dim, "splits": splits,
         }  # fmt: skip
+        if self.q8:
+            a = self.quantized(y)
+            joined = attention_combine_q8.KERNEL
+            self.add(joined, phase, label, join, part=part, yq=a["q"], ys=a["s"])
+            return
         self.add(attention_combine.KERNEL, phase, label, join, part=part, y=y)
 
     def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
@@ -252,6 +324,15 @@ class Builder:
         n_ff, phase = y.cols, Phase.FFN
         mats = [self.weights.matrix(n, n_ff, x.cols) for n in (gate, up)]
         stacks = mats[0].fmt is mats[1].fmt and self.weights.fits(*mats)
+        if self.q8:
+            ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+            a, out = self.quantized(x), self.quantized(y)
+            self.add(
+                norm_matvec_q8_swiglu.KERNEL, phase, w.name,
+                {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps},
+                w=w, xq=a["q"], xs=a["s"], ssq=self.squares(x), yq=out["q"], ys=out["s"],
+            )  # fmt: skip
+            return
         if self.rows == 1 and stacks:
             ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
             g = self.weights.vector(gain, x.cols)
@@ -325,4 +406,35 @@ class Forward:
 
     def _head(self, b: Builder, x: Buf) -> None:
         names, rows = [self._output], [self.spec.n_vocab]
+        stacks = list(self.weights.rows(names, rows, x.cols))
+        if b.q8 and all(w.fmt.name in q8.FORMATS for w, _ in stacks):
+            a = b.quantized(x)
+            for w, first in stacks:
+                params = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
+                b.add(
+                    norm_matvec_q8.KERNEL, Phase.HEAD, w.name, params, w=w, xq=a["q"], xs=a["s"],
+                    ssq=b.squares(x), y=self.logits,
+                )  # fmt: skip
+            return
         b.norm_project_last(x, "output_norm.weight", names, rows, self.logits, Phase.HEAD)
+
+
+def int8_obstacle(container: Container, spec: ModelSpec, binding_bytes: int) -> str:
+    """Why single tokens cannot take the int8 forms: "", or what is in the way.
+
+    They need weights of at most 8 bits in the layers, each product in one binding, and gate and
+    up of one format.
+    """
+    if spec.head_dim % q8.GROUP:
+        return f"head size {spec.head_dim} is no multiple of {q8.GROUP}"
+    for name, t in container.tensors.items():
+        if not name.startswith("blk.") or len(t.shape) < 2:
+            continue
+        if t.format_name not in q8.FORMATS:
+            return f"tensor '{name}' is {t.format_name}"
+        if 2 * t.nbytes > binding_bytes:
+            return f"tensor '{name}' is too large for one binding"
+        other = container.tensors.get(name.replace("ffn_gate", "ffn_up"))
+        if other and other.type_id != t.type_id:
+            return f"tensor '{name}' and '{other.name}' differ in format"
+    return ""

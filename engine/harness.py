@@ -132,6 +132,8 @@ def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> Ca
     nmse = max_rel = 0.0
     note = ""
     for n, reference in want.items():
+        if n in case.int8:
+            reference, got[n] = reference.view(np.int8), got[n].view(np.int8)
         mask = case.only.get(n, np.ones(reference.shape, bool))
         a, b = reference[mask], got[n][mask]
         if case.exact or reference.dtype == np.uint32:
@@ -148,6 +150,11 @@ def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> Ca
         max_rel = max(max_rel, float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)))
     ok = nmse <= case.limit and not note
     return CaseResult(kernel.name, case.name, build, nmse, max_rel, case.limit, ok, note)
+
+
+def can_run(device: Device, kernel: Kernel) -> bool:
+    """Whether a device can run a kernel, be it without hardware for it (emulated dot products)."""
+    return kernel.needs(device.limits.with_(int_dot=device.info.int_dot != "none"))
 
 
 def run_case(device: Device, kernel: Kernel, case: Case) -> CaseResult:

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels import fill
+from ..kernels import fill, q8
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .arena import CacheArena, WeightArena, binding_limit
 from .container import Container
 from .device import Device
-from .forward import Forward, PlanOptions
+from .errors import UsageError
+from .forward import Forward, PlanOptions, int8_obstacle
 from .plan import Buf, Plan, Role, Weight
 from .recorder import Algorithms, Hazards, offsets
 from .rope import rope_table
@@ -47,20 +48,22 @@ class VulkanRunner:
 
     def __init__(
         self, container: Container, spec: ModelSpec, device: Device, n_ctx: int,
-        cache_k: str = "f16", cache_v: str = "f16", batch: int = 512,
+        cache_k: str = "f16", cache_v: str = "f16", batch: int = 512, math: str = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.spec, self.n_ctx, self.device = spec, n_ctx, device
         widest = max(spec.n_embd, 2 * spec.n_ff, (spec.n_head + 2 * spec.n_head_kv) * spec.head_dim)
         self.batch = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
         self.chunk = 1
+        int8 = self._int8(container, math)
+        products = "int8 products in decode, f32 in prefill" if int8 else "f32 products"
         self.describe = (
-            f"{device.info.name} (Vulkan, f32 products, {cache_k} keys, {cache_v} values)"
+            f"{device.info.name} (Vulkan, {products}, {cache_k} keys, {cache_v} values)"
         )
         units = device.limits.compute_units
         opts = PlanOptions(
             n_ctx, self.batch, cache_k.upper(), cache_v.upper(),
-            choose_splits(units, spec.n_head_kv), binding_limit(device),
+            choose_splits(units, spec.n_head_kv), binding_limit(device), int8,
         )  # fmt: skip
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
@@ -78,6 +81,20 @@ class VulkanRunner:
         self._pos = self._seen = self._limit = self._seed = self._bad = 0
         self._reason = StopReason.RUNNING
         self._fresh: list[int] = []
+
+    def _int8(self, container: Container, math: str) -> bool:
+        """Whether decode takes int8 products; "auto" leaves it to weights and device."""
+        if math == "f32":
+            return False
+        obstacle = int8_obstacle(container, self.spec, binding_limit(self.device))
+        limits, dots = self.device.limits, self.device.info.int_dot
+        if not q8.needs(limits) and (math == "auto" or not q8.needs(limits.with_(
+            int_dot=dots != "none"
+        ))):
+            obstacle = f"{self.device.info.name} has no packed 8-bit dot product in hardware"
+        if obstacle and math == "int8":
+            raise UsageError(f"--math int8 cannot be used: {obstacle}")
+        return not obstacle
 
     # --- buffers -------------------------------------------------------------------------------
 
@@ -242,7 +259,9 @@ class VulkanRunner:
         return fresh, self._reason, self._bad
 
     def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
-        """Logits (len(ids), n_vocab) after each id, fed at `pos`."""
+        """Logits (len(ids), n_vocab) after each id, fed at `pos`. One id takes the decode form."""
+        if len(ids) == 1:
+            return self._one_logits(ids[0], pos)
         rows, n_vocab = self._forward.all_logits.shape
         out = np.empty((len(ids), n_vocab), np.float32)
         seq = self._sequence(("score", rows), self._score_plan, rows)
@@ -253,6 +272,19 @@ class VulkanRunner:
             data = self._buffers["all_logits"].data().view(np.float32).reshape(rows, n_vocab)
             out[start : start + len(part)] = data[: len(part)]
         return out
+
+    def _one_logits(self, token: int, pos: int) -> npt.NDArray[np.float32]:
+        out, n_vocab = self._buffers["all_logits"], self.spec.n_vocab
+        if ("one",) not in self._sequences:
+            seq = self.device.sequence()
+            self.device.sync_device(seq, [self._buffers["step"], self._buffers["tokens"]])
+            self._record(seq, self._forward.decode(), 1)
+            self.device.copy(seq, self._buffers["logits"], out, 0, 0, n_vocab)
+            self.device.sync_local(seq, [out])
+            self._sequences[("one",)] = seq
+        self._set_step([token], pos)
+        self.device.eval(self._sequences[("one",)])
+        return out.data()[:n_vocab].view(np.float32)[None, :].copy()
 
     # --- the rest ------------------------------------------------------------------------------
 

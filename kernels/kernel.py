@@ -124,7 +124,7 @@ class Case:
     Arrays of WRITE bindings give the shape (their content is poison); those of UPDATE bindings
     are the initial content. float16 arrays are cache buffers. `rows` is the batch the launch is
     made for. `limit` is the largest normalised mean squared error allowed; `exact` asks for
-    equal words instead. `only` restricts the compared elements of an output (name -> mask).
+    equal words instead. Outputs in `int8` hold four signed bytes a word, compared as numbers. `only` restricts the compared elements of an output (name -> mask).
     """
 
     name: str
@@ -134,6 +134,7 @@ class Case:
     limit: float = 1e-10
     exact: bool = False
     only: Mapping[str, Array] = field(default_factory=dict)
+    int8: frozenset[str] = frozenset()
 
 
 Launcher = Callable[[Mapping[str, Shaped], Params, int, Limits], Launch]

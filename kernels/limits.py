@@ -29,7 +29,8 @@ class Limits:
     storage16: bool = False  # storageBuffer16BitAccess
     int8: bool = False  # shaderInt8
     int_dot: bool = False  # shaderIntegerDotProduct, 4x8 packed signed accelerated
-    coopmat: bool = False  # VK_KHR_cooperative_matrix
+    coopmat: bool = False  # VK_KHR_cooperative_matrix with f16 factors, f32 sums, in subgroups
+    coopmat_shape: tuple[int, int, int] = (16, 16, 16)  # M, N, K of one such matrix product
     compute_units: int = 1  # how many workgroups keep the device busy; a hint, 1 = unknown
 
     def with_(self, **changes: object) -> Limits:

@@ -74,9 +74,15 @@ vec4 signed4(uint q) {
     return vec4(float((s << 24) >> 24), float((s << 16) >> 24), float((s << 8) >> 24),
                 float(s >> 24));
 }
-void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+// the 32 quants as packed bytes, signed here and unsigned in the other formats
+void chunk_bytes(uint g, out uvec4 a, out uvec4 b) {
     uint at = p.w_p0 / 4u + g * 2u;
-    uvec4 u = w4[at], v = w4[at + 1u];
+    a = w4[at];
+    b = w4[at + 1u];
+}
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uvec4 u, v;
+    chunk_bytes(g, u, v);
     for (uint k = 0u; k < 4u; k++) {
         a[k] = signed4(u[k]);
         b[k] = signed4(v[k]);
@@ -87,9 +93,10 @@ void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
 uint fifth_bits(uint bits) {
     return ((bits & 1u) << 4) | ((bits & 2u) << 11) | ((bits & 4u) << 18) | ((bits & 8u) << 25);
 }
-void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+void chunk_bytes(uint g, out uvec4 lo, out uvec4 hi) {
     uvec4 q = w4[p.w_p0 / 4u + g];
-    uvec4 lo = q & 0x0F0F0F0Fu, hi = (q >> 4) & 0x0F0F0F0Fu;
+    lo = q & 0x0F0F0F0Fu;
+    hi = (q >> 4) & 0x0F0F0F0Fu;
 #if defined(Q5_0) || defined(Q5_1)
     uint h = w[p.w_p1 + g];  // bit j = fifth bit of value j
     for (uint k = 0u; k < 4u; k++) {
@@ -107,6 +114,10 @@ void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     lo |= (h & 0x03030303u) << 4;
     hi |= h & 0x30303030u;
 #endif
+}
+void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
+    uvec4 lo, hi;
+    chunk_bytes(g, lo, hi);
     for (uint k = 0u; k < 4u; k++) {
         a[k] = bytes4(lo[k]);
         b[k] = bytes4(hi[k]);

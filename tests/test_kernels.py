@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kompute_llm.engine.device import Device
-from kompute_llm.engine.harness import all_kernels, run_case, shapes_of
+from kompute_llm.engine.harness import all_kernels, can_run, run_case, shapes_of
 from kompute_llm.kernels.kernel import Case, Kernel
 from kompute_llm.kernels.limits import Limits
 
@@ -19,7 +19,7 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.name)
 
 def failures(device: Device, cases: Iterable[Case], kernel: Kernel) -> str:
     """One line for each case that is outside its limit."""
-    if not kernel.needs(device.limits):
+    if not can_run(device, kernel):
         pytest.skip(f"{device.info.name} lacks what {kernel.name} needs")
     results = [run_case(device, kernel, case) for case in cases]
     assert results

@@ -24,7 +24,7 @@ NEAR = 0.05  # gap between the best two logits below which rounding may decide
 
 def runner(device: Device, path: Path, cache: str = "f32", n_ctx: int = 256) -> VulkanRunner:
     c = open_model(path)
-    return VulkanRunner(c, model_spec(c), device, n_ctx, cache, cache, batch=64)
+    return VulkanRunner(c, model_spec(c), device, n_ctx, cache, cache, batch=64, math="f32")
 
 
 def nmse(got: npt.NDArray[np.float32], want: npt.NDArray[np.float32]) -> float:
@@ -64,6 +64,20 @@ def test_golden(vulkan: Device, name: str, cache: str, limit: float) -> None:
         want, gaps = ref[f"ref_cont_{i}"], ref[f"ref_gap_{i}"]
         sure = int(np.argmax(gaps < NEAR)) if (gaps < NEAR).any() else len(gaps)
         assert greedy(r, ids, len(want))[:sure] == [int(t) for t in want[:sure]]
+
+
+@pytest.mark.parametrize("fmt", [f for f in FORMATS if f.startswith("Q")])
+def test_golden_int8(vulkan: Device, fmt: str) -> None:
+    """Decode with activations in int8, token by token."""
+    if vulkan.info.int_dot == "none" or not vulkan.limits.subgroups:
+        pytest.skip("no packed dot products")
+    path, ref = golden_model(f"llama.{fmt}")
+    c = open_model(path)
+    r = VulkanRunner(c, model_spec(c), vulkan, 256, batch=64, math="int8")
+    ids = [int(t) for t in ref["prompt_2"]]
+    got = np.concatenate([r.logits([t], i) for i, t in enumerate(ids)])
+    assert nmse(got, ref["ref_logits_2"]) <= 5e-3
+    assert "int8" in r.describe
 
 
 def test_batches_agree(vulkan: Device, tmp_path: Path) -> None:

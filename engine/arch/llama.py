@@ -20,14 +20,14 @@ def layers(b: Builder) -> Buf:
     x, qkv = b.buf("x", s.n_embd), b.buf("qkv", q + 2 * kv)
     att, ffn = b.buf("att", q), b.buf("ffn", s.n_ff)
 
-    b.embed(x, "token_embd.weight")
+    b.embed(x, "token_embd.weight", "blk.0.attn_norm.weight")
     for i in range(s.n_layer):
         w = f"blk.{i}."
         names = [w + "attn_q.weight", w + "attn_k.weight", w + "attn_v.weight"]
-        b.norm_project(x, w + "attn_norm.weight", names, [q, kv, kv], qkv, Phase.QKV)
-        b.rope_and_store(qkv, i)
+        after = f"blk.{i + 1}.attn_norm.weight" if i + 1 < s.n_layer else "output_norm.weight"
+        b.qkv(x, w + "attn_norm.weight", names, [q, kv, kv], qkv, i)
         b.attend(qkv, att, i)
-        b.project_add(att, w + "attn_output.weight", x, Phase.OUT)
+        b.project_add(att, w + "attn_output.weight", x, Phase.OUT, w + "ffn_norm.weight")
         b.gated(x, w + "ffn_norm.weight", w + "ffn_gate.weight", w + "ffn_up.weight", ffn)
-        b.project_add(ffn, w + "ffn_down.weight", x, Phase.FFN)
+        b.project_add(ffn, w + "ffn_down.weight", x, Phase.FFN, after)
     return x

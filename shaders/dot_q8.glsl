@@ -1,0 +1,30 @@
+// Products of quantized weights with activations in int8: groups of 16 values with one scale.
+// xs[i] = (scale, scale * sum of the 16 quants) of values 16 i …; xq[i] = those 16 quants.
+// Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
+#extension GL_EXT_spirv_intrinsics : require
+
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
+                  id = 4450)
+int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);
+
+int dot16(uvec4 a, uvec4 b) {
+    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
+        + signed_dot4(a.w, b.w, 0);
+}
+
+// Scalar product of weight chunk g with activation groups a and b of its columns
+float chunk_dot_q8(uint g, uvec4 xa, uvec4 xb, vec2 za, vec2 zb) {
+    uvec4 a, b;
+    chunk_bytes(g, a, b);
+    float da = float(dot16(a, xa)) * za.x - QUANT_OFFSET * za.y;
+    float db = float(dot16(b, xb)) * zb.x - QUANT_OFFSET * zb.y;
+#if defined(Q4_0) || defined(Q5_0) || defined(Q8_0)
+    return chunk_scales(g).x * (da + db);
+#elif defined(Q4_1) || defined(Q5_1)
+    vec2 s = chunk_scales(g).xy;
+    return s.x * (da + db) + s.y * (za.y + zb.y);
+#else
+    vec4 s = chunk_scales(g);
+    return s.x * da + s.y * za.y + s.z * db + s.w * zb.y;
+#endif
+}

@@ -1,0 +1,22 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define ADD 1
+#include "types.glsl"
+#include "step.glsl"
+
+WEIGHT(0, w)
+READS(1, uvec4, xq)
+READS(2, vec2, xs)
+WEIGHT(3, g)
+UPDATES(4, float, y)
+WRITES(5, uint, yq)
+WRITES(6, vec2, ys)
+WRITES(7, float, ssq)
+READS(8, uint, step)
+PUSH { uint cols; uint rows; PLANES(g); PLANES(w); } p;
+
+#include "blocks.glsl"
+#include "dot_q8.glsl"
+#include "matvec_q8.glsl"
