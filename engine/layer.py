@@ -6,8 +6,11 @@ other time: so both exist only while that happens, and nothing is left behind.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
+import logging
 import os
 import struct
 import tempfile
@@ -84,6 +87,18 @@ def environment(current: Mapping[str, str], folder: str, validation: bool) -> di
     return changes
 
 
+@functools.cache
+def _report_at_exit() -> None:
+    """Log what the validation layer said and nobody asked for; once per process."""
+    module = extension()
+
+    def report() -> None:
+        for message in module.validation_messages():
+            logging.getLogger("kompute_llm.validation").warning(message)
+
+    atexit.register(report)
+
+
 @contextlib.contextmanager
 def active(validation: bool) -> Iterator[Any]:
     """Instances created meanwhile get the layer; yields the extension module."""
@@ -94,6 +109,8 @@ def active(validation: bool) -> Iterator[Any]:
         before = {k: os.environ.get(k) for k in changes}
         os.environ.update(changes)
         module.validation(validation)
+        if validation:
+            _report_at_exit()
         try:
             yield module
         finally:
