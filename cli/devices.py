@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 The index, or a part of the name, is what --device of the other commands takes.
-Free memory is the driver's budget less what all programs use, where the driver tells it.
+Free memory is what the driver would still give to one more program, where it tells that.
 
 Examples:
   kompute-llm devices

@@ -1347,7 +1347,7 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
     put(dict, "compute_units", PyLong_FromUnsignedLong(units));
 }
 
-/* Heaps as (bytes, budget or 0, used by all processes, flags), types as (flags, heap). */
+/* Heaps as (bytes, budget of this process or 0, used by it, flags), types as (flags, heap). */
 static void put_memory(PyObject *dict, struct instance *i, VkPhysicalDevice physical, bool budget)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT figures = {
@@ -1747,7 +1747,7 @@ static PyMethodDef methods[] = {
      "take_error(id): None, or the first error as (function, VkResult, bytes), which is cleared"},
     {"counters", py_counters, METH_VARARGS, "counters(id): what the layer did so far"},
     {"memory", py_memory, METH_VARARGS,
-     "memory(id): per heap (bytes, budget, used by all, flags, used by this device)"},
+     "memory(id): per heap (bytes, budget, used by this process, flags, used by this device)"},
     {"set_spin", py_set_spin, METH_VARARGS,
      "set_spin(id, microseconds): how long a wait polls before it blocks"},
     {"pipeline_cache_load", py_pipeline_cache_load, METH_VARARGS,
