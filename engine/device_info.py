@@ -27,7 +27,7 @@ _SMALL_BAR = 256 << 20  # the window into VRAM that PCI gives without resizable 
 
 @dataclass(frozen=True)
 class Heap:
-    """One memory heap, bytes. `budget` and `used` are 0 where the driver does not tell."""
+    """One memory heap, bytes. `budget` is what this process may have of it, 0 if unknown."""
 
     size: int
     budget: int
@@ -38,7 +38,7 @@ class Heap:
     @property
     def free(self) -> int:
         """Bytes that can probably still be allocated."""
-        return max(self.budget - self.used, 0) if self.budget else self.size
+        return max((self.budget or self.size) - self.used, 0)
 
 
 @dataclass(frozen=True)
