@@ -21,6 +21,8 @@ _VENDORS = {
 _COMPUTE = 0x20  # VK_SHADER_STAGE_COMPUTE_BIT
 # VkSubgroupFeatureFlagBits: basic 1, vote 2, arithmetic 4, ballot 8, shuffle 16.
 _ARITHMETIC_SHUFFLE = 0x1 | 0x4 | 0x10
+# VkComponentTypeKHR float16 0, float32 1 (factors, sums, result); VkScopeKHR subgroup 3.
+_HALF_MATRIX = (0, 0, 1, 1, 3)
 DEVICE_LOCAL, HOST_VISIBLE, HOST_COHERENT, HOST_CACHED = 1, 2, 4, 8
 _SMALL_BAR = 256 << 20  # the window into VRAM that PCI gives without resizable BAR
 
@@ -87,16 +89,24 @@ class DeviceInfo:
         return not self.unified and 0 < self.bar <= _SMALL_BAR < self.vram
 
 
+def _matrix_shape(raw: Mapping[str, Any]) -> tuple[int, int, int] | None:
+    """The largest cooperative product of f16 with f32 sums in a subgroup, as (M, N, K)."""
+    fit = [s[:3] for s in raw.get("matrix_shapes", ()) if tuple(s[3:]) == _HALF_MATRIX]
+    small = [(m, n, k) for m, n, k in fit if m in (8, 16) and n in (8, 16) and k <= 32]
+    return max(small, key=lambda s: s[0] * s[1] * s[2], default=None)
+
+
 def _limits(raw: Mapping[str, Any], cpu: bool) -> Limits:
     """`Limits` from a dict of `_layer.device_list`."""
     same = (
         "workgroup_invocations", "workgroup_size", "grid", "shared_bytes", "storage_range",
-        "allocation", "push_bytes", "float16", "storage16", "int8", "coopmat",
+        "allocation", "push_bytes", "float16", "storage16", "int8",
     )  # fmt: skip
     size = raw["subgroup_size"]
     in_compute = bool(raw["subgroup_stages"] & _COMPUTE)
     operations = raw["subgroup_operations"] & _ARITHMETIC_SHUFFLE == _ARITHMETIC_SHUFFLE
     fixed = bool(raw["subgroup_size_stages"] & _COMPUTE) and raw["subgroup_control"]
+    shape = _matrix_shape(raw) if raw["coopmat"] and raw["float16"] else None
     return Limits(
         **{k: raw[k] for k in same},
         subgroup_size=size,
@@ -106,6 +116,8 @@ def _limits(raw: Mapping[str, Any], cpu: bool) -> Limits:
         full_subgroups=fixed and raw["full_subgroups"],
         # Vulkan 1.3 makes everybody offer the operation; only where it is fast it is worth it.
         int_dot=raw["int_dot"] and raw["int_dot_accelerated"],
+        coopmat=shape is not None and fixed and raw["full_subgroups"],
+        coopmat_shape=shape or Limits.coopmat_shape,
         compute_units=raw["compute_units"] or (os.cpu_count() or 1 if cpu else 1),
     )
 

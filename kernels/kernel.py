@@ -73,7 +73,8 @@ def build_names(source: str) -> tuple[str, ...]:
 
 def parse_interface(source: str) -> Interface:
     """Read the macros of shaders/types.glsl out of the text of a .comp file."""
-    bindings = [Binding(int(i), Access(a), t, n) for a, i, t, n in _BINDING.findall(source)]
+    found = _BINDING.findall(source.replace("SHARES(", "UPDATES("))
+    bindings = [Binding(int(i), Access(a), t, n) for a, i, t, n in found]
     bindings += [Binding(int(i), Access.WEIGHT, "uvec4", n) for i, n in _WEIGHT.findall(source)]
     # builds may see the same binding under another element type: the first one stands for it
     first = {b.index: b for b in reversed(bindings)}

@@ -80,9 +80,9 @@ def shape_launch(
             size *= 2
         else:
             per_group *= 2
-    unroll = 1
-    while unroll < 4 and lanes * unroll * 2 <= chunks:
-        unroll *= 2
+    # chunks of a lane in flight, unless the last round would be mostly empty
+    rounds = -(-chunks // lanes)
+    unroll = next(u for u in (4, 2, 1) if -(-rounds // u) * u <= rounds * 1.05)
     grid = grid_2d(-(-rows // (size // lanes * per_group)), limits)
     return (size, lanes, per_group, subgroup, unroll), grid
 

@@ -39,10 +39,10 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
     uint slot = gl_SubgroupID * (SUBGROUP / LANES) + gl_SubgroupInvocationID / LANES;
     Eight q[GROUP * VECTORS], acc[GROUP * VECTORS];
     float best[GROUP], total[GROUP];
-    for (uint g = 0u; g < GROUP; g++) {
+    FLAT for (uint g = 0u; g < GROUP; g++) {
         best[g] = NEVER;
         total[g] = 0.0;
-        for (uint i = 0u; i < VECTORS; i++) {
+        FLAT for (uint i = 0u; i < VECTORS; i++) {
             uint d = (lane + i * LANES) * 8u;
             Eight e = Eight(vec4(0.0), vec4(0.0));
             if (d < HEAD_DIM) {
@@ -57,46 +57,45 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
     uint row = p.n_head_kv * HEAD_DIM, head = kv_head * HEAD_DIM;
     for (uint base = t0 + slot; base < t1 + slot; base += slots * UNROLL) {
         float s[GROUP * UNROLL];
-        for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] = 0.0;
-        for (uint u = 0u; u < UNROLL; u++) {
+        FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] = 0.0;
+        FLAT for (uint u = 0u; u < UNROLL; u++) {
             uint t = min(base + u * slots, t1 - 1u);
-            for (uint i = 0u; i < VECTORS; i++) {
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
                 uint d = (lane + i * LANES) * 8u;
-                if (d >= HEAD_DIM) break;
-                Eight e = key(t * row + head + d);
-                for (uint g = 0u; g < GROUP; g++)
+                // lanes past the head's end multiply by a query of zeros
+                Eight e = key(t * row + head + min(d, HEAD_DIM - 8u));
+                FLAT for (uint g = 0u; g < GROUP; g++)
                     s[g * UNROLL + u] += dot(q[g * VECTORS + i].lo, e.lo)
                         + dot(q[g * VECTORS + i].hi, e.hi);
             }
         }
         for (uint x = LANES / 2u; x > 0u; x /= 2u)
-            for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] += subgroupShuffleXor(s[i], x);
-        for (uint g = 0u; g < GROUP; g++) {
+            FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] += subgroupShuffleXor(s[i], x);
+        FLAT for (uint g = 0u; g < GROUP; g++) {
             float next = best[g];
-            for (uint u = 0u; u < UNROLL; u++) {
+            FLAT for (uint u = 0u; u < UNROLL; u++) {
                 if (base + u * slots >= t1) s[g * UNROLL + u] = NEVER;
                 next = max(next, s[g * UNROLL + u]);
             }
             float shrink = exp(best[g] - next);
             best[g] = next;
             total[g] *= shrink;
-            for (uint i = 0u; i < VECTORS; i++) {
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
                 acc[g * VECTORS + i].lo *= shrink;
                 acc[g * VECTORS + i].hi *= shrink;
             }
-            for (uint u = 0u; u < UNROLL; u++) {
+            FLAT for (uint u = 0u; u < UNROLL; u++) {
                 float w = base + u * slots < t1 ? exp(s[g * UNROLL + u] - next) : 0.0;
                 s[g * UNROLL + u] = w;
                 total[g] += w;
             }
         }
-        for (uint u = 0u; u < UNROLL; u++) {
+        FLAT for (uint u = 0u; u < UNROLL; u++) {
             uint t = min(base + u * slots, t1 - 1u);
-            for (uint i = 0u; i < VECTORS; i++) {
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
                 uint d = (lane + i * LANES) * 8u;
-                if (d >= HEAD_DIM) break;
-                Eight e = val(t * row + head + d);
-                for (uint g = 0u; g < GROUP; g++) {
+                Eight e = val(t * row + head + min(d, HEAD_DIM - 8u));
+                FLAT for (uint g = 0u; g < GROUP; g++) {
                     acc[g * VECTORS + i].lo += s[g * UNROLL + u] * e.lo;
                     acc[g * VECTORS + i].hi += s[g * UNROLL + u] * e.hi;
                 }
@@ -104,7 +103,7 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
         }
     }
     // lanes of a subgroup that hold the same values of other positions, then the subgroups
-    for (uint g = 0u; g < GROUP; g++) {
+    FLAT for (uint g = 0u; g < GROUP; g++) {
         float next = best[g];
         for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u)
             next = max(next, subgroupShuffleXor(next, x));
@@ -113,7 +112,7 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
         total[g] *= shrink;
         for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u)
             total[g] += subgroupShuffleXor(total[g], x);
-        for (uint i = 0u; i < VECTORS; i++) {
+        FLAT for (uint i = 0u; i < VECTORS; i++) {
             vec4 lo = acc[g * VECTORS + i].lo * shrink, hi = acc[g * VECTORS + i].hi * shrink;
             for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u) {
                 lo += subgroupShuffleXor(lo, x);
@@ -121,7 +120,7 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
             }
             uint d = (lane + i * LANES) * 8u;
             if (gl_SubgroupInvocationID < LANES && d < HEAD_DIM)
-                for (uint j = 0u; j < 4u; j++) {
+                FLAT for (uint j = 0u; j < 4u; j++) {
                     uint at = (gl_SubgroupID * GROUP + g) * HEAD_DIM + d + j;
                     heads[at] = lo[j];
                     heads[at + 4u] = hi[j];

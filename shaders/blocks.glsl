@@ -38,7 +38,7 @@ uint chunk_b(uint c) { return c * 32u + 16u; }
 #if defined(F32)
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     uint at = p.w_p0 / 4u + g * 8u;
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         a[k] = uintBitsToFloat(w4[at + k]);
         b[k] = uintBitsToFloat(w4[at + 4u + k]);
     }
@@ -46,7 +46,7 @@ void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
 #elif defined(F16)
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     uint at = p.w_p0 / 4u + g * 4u;
-    for (uint k = 0u; k < 2u; k++) {
+    FLAT for (uint k = 0u; k < 2u; k++) {
         uvec4 u = w4[at + k], v = w4[at + 2u + k];
         a[2u * k] = vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y));
         a[2u * k + 1u] = vec4(unpackHalf2x16(u.z), unpackHalf2x16(u.w));
@@ -60,7 +60,7 @@ vec4 bf16_pairs(uint lo, uint hi) {
 }
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     uint at = p.w_p0 / 4u + g * 4u;
-    for (uint k = 0u; k < 2u; k++) {
+    FLAT for (uint k = 0u; k < 2u; k++) {
         uvec4 u = w4[at + k], v = w4[at + 2u + k];
         a[2u * k] = bf16_pairs(u.x, u.y);
         a[2u * k + 1u] = bf16_pairs(u.z, u.w);
@@ -83,7 +83,7 @@ void chunk_bytes(uint g, out uvec4 a, out uvec4 b) {
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     uvec4 u, v;
     chunk_bytes(g, u, v);
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         a[k] = signed4(u[k]);
         b[k] = signed4(v[k]);
     }
@@ -99,7 +99,7 @@ void chunk_bytes(uint g, out uvec4 lo, out uvec4 hi) {
     hi = (q >> 4) & 0x0F0F0F0Fu;
 #if defined(Q5_0) || defined(Q5_1)
     uint h = w[p.w_p1 + g];  // bit j = fifth bit of value j
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         lo[k] |= fifth_bits(h >> (4u * k));
         hi[k] |= fifth_bits(h >> (16u + 4u * k));
     }
@@ -118,7 +118,7 @@ void chunk_bytes(uint g, out uvec4 lo, out uvec4 hi) {
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     uvec4 lo, hi;
     chunk_bytes(g, lo, hi);
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         a[k] = bytes4(lo[k]);
         b[k] = bytes4(hi[k]);
     }
@@ -185,7 +185,7 @@ void chunk_values(uint g, out vec4 a[4], out vec4 b[4]) {
     chunk_quants(g, a, b);
 #if !defined(F32) && !defined(F16) && !defined(BF16)
     vec4 s = chunk_scales(g);
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         a[k] = s.x * (a[k] - QUANT_OFFSET) + s.y;
         b[k] = s.z * (b[k] - QUANT_OFFSET) + s.w;
     }
@@ -197,7 +197,7 @@ float chunk_dot(uint g, vec4 xa[4], vec4 xb[4], vec2 sums) {
     vec4 a[4], b[4];
     chunk_quants(g, a, b);
     float da = 0.0, db = 0.0;
-    for (uint k = 0u; k < 4u; k++) {
+    FLAT for (uint k = 0u; k < 4u; k++) {
         da += dot(a[k], xa[k]);
         db += dot(b[k], xb[k]);
     }

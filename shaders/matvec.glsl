@@ -24,18 +24,18 @@ shared float partial[WORKGROUP * SUMS];
 void sum_lanes(inout float v[SUMS], uint lane) {
 #ifdef SG1
     for (uint d = LANES / 2u; d > 0u; d /= 2u)
-        for (uint i = 0u; i < SUMS; i++) v[i] += subgroupShuffleXor(v[i], d);
+        FLAT for (uint i = 0u; i < SUMS; i++) v[i] += subgroupShuffleXor(v[i], d);
 #else
     uint t = gl_LocalInvocationID.x;
-    for (uint i = 0u; i < SUMS; i++) partial[i * WORKGROUP + t] = v[i];
+    FLAT for (uint i = 0u; i < SUMS; i++) partial[i * WORKGROUP + t] = v[i];
     barrier();
     for (uint d = LANES / 2u; d > 0u; d /= 2u) {
         if (lane < d)
-            for (uint i = 0u; i < SUMS; i++)
+            FLAT for (uint i = 0u; i < SUMS; i++)
                 partial[i * WORKGROUP + t] += partial[i * WORKGROUP + t + d];
         barrier();
     }
-    for (uint i = 0u; i < SUMS; i++) v[i] = partial[i * WORKGROUP + t - lane];
+    FLAT for (uint i = 0u; i < SUMS; i++) v[i] = partial[i * WORKGROUP + t - lane];
 #endif
 }
 
@@ -52,12 +52,12 @@ void main() {
     const uint xbase = 0u;
 #endif
     float v[SUMS];
-    for (uint i = 0u; i < SUMS; i++) v[i] = 0.0;
+    FLAT for (uint i = 0u; i < SUMS; i++) v[i] = 0.0;
     for (uint c = lane; c < chunks; c += LANES) {
         uint ca = chunk_a(c) / 4u, cb = chunk_b(c) / 4u;
         vec4 xa[4], xb[4];
         vec4 ta = vec4(0.0), tb = vec4(0.0);
-        for (uint k = 0u; k < 4u; k++) {
+        FLAT for (uint k = 0u; k < 4u; k++) {
             xa[k] = x[xbase + ca + k];
             xb[k] = x[xbase + cb + k];
 #ifdef NORM
@@ -69,7 +69,7 @@ void main() {
             tb += xb[k];
         }
         vec2 sums = vec2(ta.x + ta.y + ta.z + ta.w, tb.x + tb.y + tb.z + tb.w);
-        for (uint r = 0u; r < ROWS; r++) {
+        FLAT for (uint r = 0u; r < ROWS; r++) {
             uint row = min(row0 + r, p.rows - 1u);
             v[r] += chunk_dot(row * chunks + c, xa, xb, sums);
 #ifdef SWIGLU

@@ -23,15 +23,6 @@ shared float outs[GROUPS * ROWS];
 #include "quant16.glsl"
 #endif
 
-#ifdef NORM
-float inverse_rms() {
-    float sum = 0.0;
-    for (uint i = gl_SubgroupInvocationID; i < p.cols / 16u; i += SUBGROUP) sum += ssq[i];
-    for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) sum += subgroupShuffleXor(sum, d);
-    return inversesqrt(sum / float(p.cols) + p.eps);
-}
-#endif
-
 #ifdef ROPE
 // Rows of q are rotated in pairs and kept, rows of k rotated and v plain go into the caches.
 void store_pair(uint row, float a, float b) {
@@ -63,27 +54,27 @@ void store_pair(uint row, float a, float b) {
 #endif
 
 void main() {
-    if (step[STEP_STOP] != 0u) return;
+    // the stop flag and the norm are needed at the end only: their loads overlap the product
+    bool stopped = step[STEP_STOP] != 0u;
     uint lane = gl_SubgroupInvocationID % LANES;
     uint group = gl_SubgroupID * (SUBGROUP / LANES) + gl_SubgroupInvocationID / LANES;
     uint wg = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     uint wg_row = wg * GROUPS * ROWS, row0 = wg_row + group * ROWS;
     uint chunks = p.cols / 32u;
 #ifdef NORM
-    float norm = inverse_rms();
-#else
-    const float norm = 1.0;
+    float squares = 0.0;
+    for (uint i = gl_SubgroupInvocationID; i < p.cols / 16u; i += SUBGROUP) squares += ssq[i];
 #endif
     float acc[SUMS];
-    for (uint i = 0u; i < SUMS; i++) acc[i] = 0.0;
+    FLAT for (uint i = 0u; i < SUMS; i++) acc[i] = 0.0;
     for (uint c0 = lane; c0 < chunks + lane; c0 += LANES * UNROLL) {
-        for (uint u = 0u; u < UNROLL; u++) {
+        FLAT for (uint u = 0u; u < UNROLL; u++) {
             uint c = min(c0 + u * LANES, chunks - 1u);
             float inside = c0 + u * LANES < chunks ? 1.0 : 0.0;
             uint ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
             uvec4 xa = xq[ga], xb = xq[gb];
             vec2 za = xs[ga] * inside, zb = xs[gb] * inside;
-            for (uint r = 0u; r < ROWS; r++) {
+            FLAT for (uint r = 0u; r < ROWS; r++) {
                 uint row = min(row0 + r, p.rows - 1u);
                 acc[r] += chunk_dot_q8(row * chunks + c, xa, xb, za, zb);
 #ifdef SWIGLU
@@ -92,15 +83,23 @@ void main() {
             }
         }
     }
+    if (stopped) return;
     for (uint d = LANES / 2u; d > 0u; d /= 2u)
-        for (uint i = 0u; i < SUMS; i++) acc[i] += subgroupShuffleXor(acc[i], d);
+        FLAT for (uint i = 0u; i < SUMS; i++) acc[i] += subgroupShuffleXor(acc[i], d);
+#ifdef NORM
+    for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) squares += subgroupShuffleXor(squares, d);
+    float norm = inversesqrt(squares / float(p.cols) + p.eps);
+#else
+    const float norm = 1.0;
+#endif
 #if defined(ROPE)
     if (lane != 0u) return;
-    for (uint r = 0u; r < ROWS && row0 + r < p.rows; r += 2u)
-        store_pair(p.y_off + row0 + r, acc[r] * norm, acc[r + 1u] * norm);
+    FLAT for (uint r = 0u; r < ROWS; r += 2u)
+        if (row0 + r < p.rows)
+            store_pair(p.y_off + row0 + r, acc[r] * norm, acc[r + 1u] * norm);
 #elif defined(SWIGLU)
     if (lane == 0u)
-        for (uint r = 0u; r < ROWS; r++) {
+        FLAT for (uint r = 0u; r < ROWS; r++) {
             float gate = acc[r] * norm;
             outs[group * ROWS + r] = gate / (1.0 + exp(-gate)) * (acc[ROWS + r] * norm);
         }
@@ -109,7 +108,8 @@ void main() {
     quantize_outs(wg_row, count, gl_LocalInvocationID.x, WORKGROUP);
 #elif defined(ADD)
     if (lane == 0u)
-        for (uint r = 0u; r < ROWS && row0 + r < p.rows; r++) {
+        FLAT for (uint r = 0u; r < ROWS; r++) {
+            if (row0 + r >= p.rows) break;
             float sum = y[row0 + r] + acc[r];
             y[row0 + r] = sum;
             outs[group * ROWS + r] = sum;
@@ -128,6 +128,7 @@ void main() {
     quantize_outs(wg_row, count, t, WORKGROUP);
 #else
     if (lane != 0u) return;
-    for (uint r = 0u; r < ROWS && row0 + r < p.rows; r++) y[p.y_off + row0 + r] = acc[r] * norm;
+    FLAT for (uint r = 0u; r < ROWS; r++)
+        if (row0 + r < p.rows) y[p.y_off + row0 + r] = acc[r] * norm;
 #endif
 }

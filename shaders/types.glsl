@@ -4,6 +4,7 @@
 //   READS(b, T, name)    buffer that is only read         name[] of T
 //   WRITES(b, T, name)   buffer that is only written
 //   UPDATES(b, T, name)  buffer that is read and written
+//   SHARES(b, T, name)   read and written by several workgroups of one dispatch
 //   WEIGHT(b, name)      weight arena, as 16-byte vectors name4[] and as words name[]
 //   PUSH { ... }         push words in order; weights add name_p0..name_p3 (plane offsets, words),
 //                        key/value caches add name_base (words) by naming them here
@@ -11,8 +12,14 @@
 #define READS(b, T, name) layout(std430, set = 0, binding = b) readonly buffer name##_buf { T name[]; };
 #define WRITES(b, T, name) layout(std430, set = 0, binding = b) writeonly buffer name##_buf { T name[]; };
 #define UPDATES(b, T, name) layout(std430, set = 0, binding = b) buffer name##_buf { T name[]; };
+#define SHARES(b, T, name) \
+    layout(std430, set = 0, binding = b) coherent buffer name##_buf { T name[]; };
 #define WEIGHT(b, name) \
     layout(std430, set = 0, binding = b) readonly buffer name##_buf4 { uvec4 name##4[]; }; \
     layout(std430, set = 0, binding = b) readonly buffer name##_buf { uint name[]; };
 #define PUSH layout(push_constant) uniform push_block
 #define PLANES(name) uint name##_p0; uint name##_p1; uint name##_p2; uint name##_p3
+
+#extension GL_EXT_control_flow_attributes : require
+// for loops over arrays that have to stay in registers
+#define FLAT [[unroll]]
