@@ -8,6 +8,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from .fast_half import widen_half
 from .fast_simd import F32, FLOAT, HALF, I8, I16, I32, I64, LANES, U8, Vec, call, op, pointer
 
 Load = Callable[[int], Any]
@@ -88,9 +89,9 @@ def _float_loader(elem: Any, lanes: int) -> Any:
         def wide(t: Any) -> Any:
             return ir.VectorType(t, lanes) if lanes > 1 else t
 
-        value = b.load(pointer(b, address, wide(elem)), align=1)
         if elem is HALF:
-            return b.fpext(value, wide(FLOAT))
+            return widen_half(b, address, lanes)
+        value = b.load(pointer(b, address, wide(elem)), align=1)
         if elem is I8:
             return b.sitofp(b.sext(value, wide(I32)), wide(FLOAT))
         shift = ir.Constant(wide(I32), [16] * lanes)
@@ -103,15 +104,3 @@ load_f16: Load = _float_loader(HALF, LANES)
 load_bf16: Load = _float_loader(I16, LANES)
 load_i8_f32: Load = _float_loader(I8, LANES)
 half: LoadFloat = _float_loader(HALF, 1)
-
-
-def _half_storer(kind: Any) -> Any:
-    @op(types.void, types.int64, kind)
-    def store(b: Any, address: Any, value: Any) -> Any:
-        narrow = ir.VectorType(HALF, LANES) if isinstance(kind, Vec) else HALF
-        return b.store(b.fptrunc(value, narrow), pointer(b, address, narrow), align=1)
-
-    return store
-
-
-store_half: Store = _half_storer(types.float32)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fast_memory import load_one, load_u32, load_word, store_half, store_one
+from .fast_half import store_half
+from .fast_memory import load_one, load_u32, load_word, store_one
 from .fast_rows import POS, N
 from .fast_simd import device
 from .fast_team import claim

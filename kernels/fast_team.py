@@ -7,12 +7,13 @@ words that they share, a cache line each.
 
 from __future__ import annotations
 
-import platform
+import time
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 
+from .fast_half import IS_X86
 from .fast_memory import load_word, store_word
 from .fast_simd import I32, I64, call, device, op, pointer
 
@@ -50,7 +51,7 @@ def shared_store(b: Any, address: Any, value: Any) -> Any:
 @op(types.int64, types.int64)
 def pause(b: Any, x: Any) -> Any:
     """A short wait in a spin loop."""
-    if platform.machine().lower() in ("x86_64", "amd64", "i686"):
+    if IS_X86:
         call(b, "llvm.x86.sse2.pause", ir.VoidType())
     return x
 
@@ -71,9 +72,9 @@ def call_address(b: Any, f: Any, args: Any, team: Any, me: Any, members: Any) ->
 
 @op(types.int64, types.int64)
 def nanoseconds(b: Any, place: Any) -> Any:
-    """CLOCK_MONOTONIC (1 on Linux), through 16 bytes at `place`."""
+    """CLOCK_MONOTONIC, through 16 bytes at `place`."""
     two = pointer(b, place, I64)
-    call(b, "clock_gettime", I32, I32(1), two)
+    call(b, "clock_gettime", I32, I32(time.CLOCK_MONOTONIC), two)
     rest = b.load(b.gep(two, [I64(1)]))
     return b.add(b.mul(b.load(two), I64(1_000_000_000)), rest)
 

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding as llvm
-import numba
 from llvmlite import ir
 from numba import types
 
+from .fast_half import cpu_features
 from .fast_simd import FLOAT, I64, LANES, call, cgutils, op, pointer, splat_value
 
 ROWS = 4
 
 
-def _wide_registers() -> bool:
-    config: Any = numba.config
-    features = config.CPU_FEATURES
-    if features is not None:
-        return "+avx512f" in features
-    return bool(llvm.get_host_cpu_features().get("avx512f", False))
-
-
 VALUES = 32  # columns of a tile of tile_sums
 # (lanes, activation rows): 24 of 32 AVX-512 registers, or 12 of 16 AVX ones
-TILE_LANES, TILE_TOKENS = (16, 6) if _wide_registers() else (8, 2)
+TILE_LANES, TILE_TOKENS = (16, 6) if "avx512f" in cpu_features() else (8, 2)
 
 
 def _shuffle(b: Any, x: Any, y: Any, lanes: list[int]) -> Any:
@@ -83,7 +74,7 @@ def tile_products(tokens: int) -> Any:
             for t in range(tokens):
                 value = at(x, x_stride, t, offset)
                 for r, place in enumerate(sums[t]):
-                    name = f"llvm.fma.v{TILE_LANES}f32"
+                    name = f"llvm.fmuladd.v{TILE_LANES}f32"
                     b.store(call(b, name, vector, weights[r], value, b.load(place)), place)
         for t, row in enumerate(sums):
             four = _sums(b, [b.load(p) for p in row])
@@ -122,7 +113,7 @@ def tile_sums(tokens: int) -> Any:
                 address = b.add(row(p, p_stride, t), b.mul(i, I64(4)))
                 weight = splat_value(b, b.load(pointer(b, address, FLOAT), align=4), LANES)
                 for value, total in zip(values, sums[t * len(places) :], strict=False):
-                    name = f"llvm.fma.v{LANES}f32"
+                    name = f"llvm.fmuladd.v{LANES}f32"
                     b.store(call(b, name, vector, weight, value, b.load(total)), total)
         for total, place in zip(sums, outs, strict=True):
             b.store(b.load(total), place, align=4)

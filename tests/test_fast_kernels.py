@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numba import njit, types
 
 from kompute_llm.engine.blocks import Matrix
 from kompute_llm.engine.cpu_team import Program, Team
 from kompute_llm.engine.plan import Buf, Dispatch, Phase, Weight
+from kompute_llm.kernels import fast_half
 from kompute_llm.kernels.fast import FAST
+from kompute_llm.kernels.fast_simd import op
 from kompute_llm.kernels.kernel import Access, Case, Kernel
 
 DTYPES = {"float32": "F32", "float16": "F16", "uint32": "U32"}
@@ -87,3 +90,34 @@ def test_cases(name: str, team: Team) -> None:
         run_fast(team, k, case, got)
         for array in want:
             check(case, array, got[array], want[array])
+
+
+def test_half_without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integer conversions agree with NumPy on every float16, and between its neighbours."""
+    monkeypatch.setattr(fast_half, "NATIVE", False)
+
+    @op(types.float32, types.int64)
+    def widen(b: Any, address: Any) -> Any:
+        return fast_half.widen_half(b, address, 1)
+
+    half_bits: Any = fast_half.half_bits
+
+    @njit
+    def convert(wide: Any, address: int, floats: Any, narrow: Any) -> None:
+        for i in range(wide.size):
+            wide[i] = widen(address + 2 * i)
+        for i in range(floats.size):
+            narrow[i] = half_bits(floats[i])
+
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    exact = every.astype(np.float32)
+    with np.errstate(all="ignore"):
+        near = [exact, *(np.nextafter(exact, np.float32(x)) for x in (9e9, -9e9))]
+        ties = (exact[:-1] + exact[1:]) / 2
+        floats = np.concatenate([*near, ties, np.float32([1e-30, 65519, 65520, 7e4, -3e38])])
+        want = floats.astype(np.float16)
+    wide, narrow = np.empty_like(exact), np.empty(floats.size, np.uint16)
+    convert(wide, every.ctypes.data, floats, narrow)
+    assert np.array_equal(wide, exact, equal_nan=True)
+    assert np.array_equal(narrow.view(np.float16), want, equal_nan=True)
+    assert np.array_equal(np.signbit(wide), np.signbit(exact))
