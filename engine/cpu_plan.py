@@ -24,7 +24,8 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     raw = np.zeros(size + LINE, np.uint8)
     skip = -raw.ctypes.data % LINE
-    return raw[skip : skip + size].view(dtype).reshape(shape)
+    out: Array = raw[skip : skip + size].view(dtype).reshape(shape)
+    return out
 
 
 class Storage:

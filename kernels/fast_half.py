@@ -75,7 +75,8 @@ def half_bits(value: float) -> int:
     if size >= 0x47800000:  # 65536 and above
         return sign | (0x7E00 if size > 0x7F800000 else 0x7C00)
     if size < 0x38800000:  # subnormal: adding 0.5 leaves 2^-24 as the last bit
-        return sign | (float_bits(_float_of(size) + _float_of(0x3F000000)) - 0x3F000000)
+        shifted: int = float_bits(_float_of(size) + _float_of(0x3F000000))
+        return sign | (shifted - 0x3F000000)
     return sign | ((size - (112 << 23) + 0xFFF + (size >> 13 & 1)) >> 13)
 
 

@@ -15,6 +15,7 @@ from .fast_simd import LANES, device, lane_max, lane_sum, splat
 from .fast_tile import ROWS, TILE_TOKENS, VALUES, many_products, many_sums, one_product, one_sum
 
 NEVER: Any = np.float32(-1e30)  # maximum of no scores, as in kernels/attention.py
+ZERO: Any = np.float32(0.0)
 TILE = 64  # cache positions at a time, a multiple of 16
 
 
@@ -30,7 +31,7 @@ def widen_row(source: int, out: int, dim: int, is_half: int) -> None:
     for i in range(dim - dim % LANES, dim):
         store_one(out + 4 * i, half(source + 2 * i) if is_half else load_one(source + 4 * i))
     for i in range(dim, padded_dim(dim)):
-        store_one(out + 4 * i, np.float32(0.0))
+        store_one(out + 4 * i, ZERO)
 
 
 @device
@@ -83,7 +84,7 @@ def soften(scores: int, stat: int, low: int, high: int, count: int) -> float:
     stat: (maximum, total) so far, brought up to date. Returns the factor for what was summed
     before.
     """
-    old, best, total = load_one(stat), load_one(stat), splat(np.float32(0.0))
+    old, best, total = load_one(stat), load_one(stat), splat(ZERO)
     if low < high:
         fill_outside(scores, low, high, count, NEVER)
         for t in range(0, count, LANES):
@@ -92,7 +93,7 @@ def soften(scores: int, stat: int, low: int, high: int, count: int) -> float:
             weight = vector_exp(load(scores + 4 * t) - best)
             store(scores + 4 * t, weight)
             total = total + weight
-    fill_outside(scores, low, high, count, np.float32(0.0))
+    fill_outside(scores, low, high, count, ZERO)
     factor: float = lane_max(vector_exp(splat(old - best)))
     store_one(stat, best)
     store_one(stat + 4, load_one(stat + 4) * factor + lane_sum(total))

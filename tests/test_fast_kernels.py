@@ -80,10 +80,18 @@ def check(case: Case, name: str, got: Any, want: Any) -> None:
     assert error <= case.limit, (case.name, name, error)
 
 
+# kernels that share their inner loops with embed, matvec and matmul, which take every format
+SHARING = ("matvec_add", "norm_matvec", "norm_matvec_swiglu", "matmul_add")
+FEW = ("F32", "Q4_1", "Q6_K")
+
+
 @pytest.mark.parametrize("name", sorted(FAST))
 def test_cases(name: str, team: Team) -> None:
     k = kernel(name)
     for case in k.cases(np.random.default_rng(5)):
+        w = case.operands.get("w")
+        if name in SHARING and isinstance(w, Matrix) and w.fmt.name not in FEW:
+            continue
         want, got = poisoned(k, case), poisoned(k, case)
         weights = {n: v for n, v in case.operands.items() if isinstance(v, Matrix)}
         k.reference(**want, **weights, **case.params)
@@ -114,7 +122,8 @@ def test_half_without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     with np.errstate(all="ignore"):
         near = [exact, *(np.nextafter(exact, np.float32(x)) for x in (9e9, -9e9))]
         ties = (exact[:-1] + exact[1:]) / 2
-        floats = np.concatenate([*near, ties, np.float32([1e-30, 65519, 65520, 7e4, -3e38])])
+        edges = np.array([1e-30, 65519, 65520, 7e4, -3e38], np.float32)
+        floats = np.concatenate([*near, ties, edges])
         want = floats.astype(np.float16)
     wide, narrow = np.empty_like(exact), np.empty(floats.size, np.uint16)
     convert(wide, every.ctypes.data, floats, narrow)
