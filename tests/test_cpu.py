@@ -231,3 +231,17 @@ def test_smollm2_says_what_llama_cpp_says(smollm2: Container) -> None:
         found = greedy(r, case["ids"], max(steps, 2))
         assert found[:steps] == case["ref"]["cont_ids"][:steps]
     r.close()
+
+
+def test_not_finite_ends_a_run_and_leaves_no_trace(tmp_path: Path) -> None:
+    model = fixtures.tiny(tied=False)
+    model.tensors["token_embd.weight"][77] = np.nan
+    with open_model(model.write(tmp_path / "nan.gguf")) as container:
+        r = runner(container, 64)
+        clean = greedy(r, [5, 6, 7], 3)
+        r.begin(GREEDY, (), 60)
+        r.prefill([5, 77, 7], sample=True)
+        found, reason, bad = r.poll()
+        assert (found, reason, bad) == ([], StopReason.NOT_FINITE, r.spec.n_vocab)
+        assert greedy(r, [5, 6, 7], 3) == clean
+        r.close()
