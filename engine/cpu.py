@@ -7,11 +7,9 @@ their NumPy references. Weights are read where the file is mapped; nothing is co
 
 from __future__ import annotations
 
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +17,7 @@ import numpy.typing as npt
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .container import Container
+from .cpu_cores import available_cores
 from .cpu_plan import Compiled, Storage
 from .cpu_team import Team
 from .errors import UsageError
@@ -35,14 +34,6 @@ MAX_SPLITS = 16
 BATCH = 512
 TOUCH = 16 << 20  # bytes of weights read between two reports of progress
 PAGE = 4096
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        return os.cpu_count() or 1
 
 
 def choose_splits(threads: int, n_head_kv: int) -> int:
@@ -219,5 +210,3 @@ class CpuRunner:
             self._team.close()
         self._storage.arrays.clear()
 
-
-__all__: list[Any] = ["CpuRunner", "available_cores", "choose_splits"]

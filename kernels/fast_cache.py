@@ -7,9 +7,11 @@ NUMBA_CACHE_DIR, where set, is respected.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import shutil
+import tempfile
 import time
 from functools import cache
 from pathlib import Path
@@ -34,13 +36,14 @@ def use_cache() -> Path | None:
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("fast*.py")):
         digest.update(path.read_bytes())
-    folder = cache_root() / f"numba-{digest.hexdigest()[:16]}"
     try:
+        folder = cache_root() / f"numba-{digest.hexdigest()[:16]}"
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)
         _prune(folder)
-    except OSError:
-        return None  # a read-only home: Numba tries its own places
+    except (OSError, RuntimeError):  # no home, or one that cannot be written: compile each time
+        folder = Path(tempfile.mkdtemp(prefix="kompute-llm-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     config: Any = numba.config
     config.CACHE_DIR = str(folder)
     return folder

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from helpers import golden
 
+from kompute_llm.engine import cpu_cores
 from kompute_llm.engine.container import Container, open_model
 from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.errors import UsageError
@@ -245,3 +246,23 @@ def test_not_finite_ends_a_run_and_leaves_no_trace(tmp_path: Path) -> None:
         assert (found, reason, bad) == ([], StopReason.NOT_FINITE, r.spec.n_vocab)
         assert greedy(r, [5, 6, 7], 3) == clean
         r.close()
+
+
+def test_cores_are_physical_and_within_the_quota(tmp_path: Path) -> None:
+    for cpu, siblings in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        folder = tmp_path / f"devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings + "\n")
+    assert cpu_cores.physical({0, 1, 2, 3}, tmp_path) == 2
+    assert cpu_cores.physical({0, 2, 9}, tmp_path) == 3
+    assert cpu_cores.quota(tmp_path) == float("inf")
+    group = tmp_path / "fs/cgroup"
+    (group / "cpu").mkdir(parents=True)
+    (group / "cpu/cpu.cfs_quota_us").write_text("-1\n")
+    (group / "cpu/cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_cores.quota(tmp_path) == float("inf")
+    (group / "cpu.max").write_text("150000 100000\n")
+    assert cpu_cores.quota(tmp_path) == 1.5
+    (group / "cpu.max").write_text("max 100000\n")
+    assert cpu_cores.quota(tmp_path) == float("inf")
+    assert cpu_cores.available_cores() >= 1
