@@ -23,7 +23,7 @@ LAYER = "engine/layer.c"
 HEADERS = {
     "Python.h": "apt: python3-dev, dnf: python3-devel, pacman: python",
     "vulkan/vulkan.h": "apt: libvulkan-dev, dnf: vulkan-headers, pacman: vulkan-headers",
-    "vulkan/vk_layer.h": "apt: libvulkan-dev, dnf: vulkan-loader-devel, pacman: vulkan-headers",
+    "vulkan/vk_layer.h": "apt: libvulkan-dev, dnf: vulkan-headers, pacman: vulkan-headers",
 }
 
 
