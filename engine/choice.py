@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .errors import ContextError, DeviceError, UsageError
+from .errors import ContextError, DeviceError
 from .runner import Opened, Progress, RunnerConfig
 
 if TYPE_CHECKING:

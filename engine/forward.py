@@ -16,8 +16,8 @@ import numpy as np
 from ..kernels import (
     attention,
     attention_combine,
-    attention_combine_q8,
     attention_prefill,
+    attention_q8,
     embed,
     matmul,
     matmul_add,
@@ -261,7 +261,9 @@ class Builder:
         for w, first in self.weights.rows(names, rows, x.cols):
             params = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
             a = self.quantized(x)
-            operands = {"w": w, "xq": a["q"], "xs": a["s"], "ssq": self.squares(x), "y": y}
+            operands: dict[str, Operand] = {
+                "w": w, "xq": a["q"], "xs": a["s"], "ssq": self.squares(x), "y": y,
+            }  # fmt: skip
             if not fused:
                 self.add(norm_matvec_q8.KERNEL, Phase.QKV, w.name, params, **operands)
                 continue
@@ -308,15 +310,17 @@ class Builder:
         splits = self.opts.splits
         part = Buf("part", (s.n_head, splits, s.head_dim + 2))
         split = params | {"splits": splits}
+        if self.q8:
+            a, n_kv = self.quantized(y), s.n_head_kv
+            self.add(
+                attention_q8.KERNEL, phase, label, split, qkv=qkv, k=k, v=v, part=part,
+                arrived=Buf("arrived", (n_kv,), "U32", Role.STATE), yq=a["q"], ys=a["s"],
+            )  # fmt: skip
+            return
         self.add(attention.KERNEL, phase, label, split, qkv=qkv, k=k, v=v, part=part)
         join: dict[str, int | float] = {
             "n_head": s.n_head, "head_dim": s.head_dim, "splits": splits,
         }  # fmt: skip
-        if self.q8:
-            a = self.quantized(y)
-            joined = attention_combine_q8.KERNEL
-            self.add(joined, phase, label, join, part=part, yq=a["q"], ys=a["s"])
-            return
         self.add(attention_combine.KERNEL, phase, label, join, part=part, y=y)
 
     def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:

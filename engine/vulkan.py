@@ -36,9 +36,9 @@ MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
 
 def choose_splits(units: int, n_head_kv: int) -> int:
-    """Context splits of decode attention: about two workgroups per compute unit."""
+    """Context splits of decode attention: about one workgroup per compute unit."""
     splits = 1
-    while splits < MAX_SPLITS and splits * n_head_kv < 2 * units:
+    while splits < MAX_SPLITS and splits * 2 * n_head_kv <= units:
         splits *= 2
     return splits
 
@@ -112,6 +112,8 @@ class VulkanRunner:
         self._places = {n: p.words for n, p in (self._cache.places | self._weights.places).items()}
         self._shapes = bufs
         self._fill_constants()
+        self._start = self._starter()
+        self.device.eval(self._start)  # counters between workgroups start from zero
         self._weights.load(self._algorithms, progress)
 
     def _buffer(self, b: Buf) -> Any:
@@ -127,6 +129,18 @@ class VulkanRunner:
         seq = self.device.sequence()
         self.device.sync_device(seq, [rope])
         self.device.eval(seq)
+
+    def _starter(self) -> Any:
+        """The sequence that begins a generation: settings uploaded, state cleared."""
+        seq = self.device.sequence()
+        self.device.sync_device(seq, [self._buffers["settings"]])
+        for b in self._shapes.values():
+            if b.role is Role.STATE and b.name not in ("step", "tokens"):
+                params = {"word": 0, "count": b.words, "value": 0}
+                self._algorithms.record(
+                    seq, fill.KERNEL, {"dst": self._buffers[b.name]}, {}, params, 1
+                )
+        return seq
 
     def _tensor(self, op: Buf | Weight) -> Any:
         if isinstance(op, Weight):
@@ -189,15 +203,7 @@ class VulkanRunner:
         self._seed = int(sampling.seed or 0)
         settings = settings_words(sampling, end_ids)
         self._buffers["settings"].data()[: len(settings)] = settings
-        seq = self.device.sequence()
-        self.device.sync_device(seq, [self._buffers["settings"]])
-        for b in self._shapes.values():
-            if b.role is Role.STATE and b.name not in ("step", "tokens"):
-                params = {"word": 0, "count": b.words, "value": 0}
-                self._algorithms.record(
-                    seq, fill.KERNEL, {"dst": self._buffers[b.name]}, {}, params, 1
-                )
-        self.device.eval(seq)
+        self.device.eval(self._start)
 
     def _set_step(self, ids: Sequence[int], pos: int) -> None:
         words = np.zeros(step.WORDS, np.uint32)
@@ -284,7 +290,8 @@ class VulkanRunner:
             self._sequences[("one",)] = seq
         self._set_step([token], pos)
         self.device.eval(self._sequences[("one",)])
-        return out.data()[:n_vocab].view(np.float32)[None, :].copy()
+        logits: npt.NDArray[np.float32] = out.data()[:n_vocab].view(np.float32)[None, :].copy()
+        return logits
 
     # --- the rest ------------------------------------------------------------------------------
 

@@ -17,6 +17,17 @@ MAX_GROUP = 8  # query heads whose sums a lane can keep in registers
 MIN_SPLIT = 32  # positions that are worth a workgroup; as in the shader
 
 
+def lanes_and_unroll(dim: int, group: int, subgroup: int) -> tuple[int, int, int]:
+    """(lanes per position, subgroup size, positions of a lane in flight) of the subgroup form.
+
+    Fewer positions where a lane's registers already hold many heads or vectors of a position.
+    """
+    lanes = 1
+    while lanes < min(-(-dim // 8), subgroup):
+        lanes *= 2
+    return lanes, subgroup, 1 if lanes * 8 < dim else 4 if group <= 4 else 2
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """(splits, key/value heads) workgroups: the subgroup form where heads and device allow it."""
     n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
@@ -26,10 +37,8 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     subgroup, size = limits.subgroup_size, limits.workgroup(128)
     shared = size // subgroup * group * (dim + 2) * 4
     if limits.subgroups and dim % 8 == 0 and group <= MAX_GROUP and shared <= limits.shared_bytes:
-        lanes = 1
-        while lanes < min(-(-dim // 8), subgroup):
-            lanes *= 2
-        return Launch(f"{dtype}.SG1", (size, group, dim, lanes, subgroup), grid, subgroup)
+        spec = (size, group, dim, *lanes_and_unroll(dim, group, subgroup))
+        return Launch(f"{dtype}.SG1", spec, grid, subgroup)
     while size > 32 and group * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
         size //= 2
     return Launch(f"{dtype}.SG0", (size, group, dim), grid)

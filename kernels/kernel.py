@@ -125,7 +125,8 @@ class Case:
     Arrays of WRITE bindings give the shape (their content is poison); those of UPDATE bindings
     are the initial content. float16 arrays are cache buffers. `rows` is the batch the launch is
     made for. `limit` is the largest normalised mean squared error allowed; `exact` asks for
-    equal words instead. Outputs in `int8` hold four signed bytes a word, compared as numbers. `only` restricts the compared elements of an output (name -> mask).
+    equal words instead. Outputs in `int8` hold four signed bytes a word, compared as numbers.
+    `only` restricts the compared elements of an output (name -> mask).
     """
 
     name: str

@@ -15,7 +15,7 @@ from .reference import random_matrix, vector
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Workgroups of whole groups of 16 rows, which they quantize."""
-    return q8.launch_as(ops, params, limits, whole=q8.GROUP)
+    return q8.launch_as(ops, params, limits, q8.add_tiling, whole=q8.GROUP)
 
 
 def reference(

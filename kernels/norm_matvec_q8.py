@@ -14,7 +14,7 @@ from .reference import random_matrix
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Any number of rows."""
-    return q8.launch_as(ops, params, limits)
+    return q8.launch_as(ops, params, limits, q8.plain_tiling)
 
 
 def reference(

@@ -6,7 +6,8 @@ and scale times the sum of the group's quants. The scale is largest magnitude / 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,8 @@ def values(xq: Array, xs: Array) -> Floats:
 
 def product_q8(xq: Array, xs: Array, w: Matrix) -> Floats:
     """Weights (rows, cols) times the quantized vector: float32 (rows,)."""
-    return product(values(xq, xs)[None, :], w)[0]
+    out: Floats = product(values(xq, xs)[None, :], w)[0]
+    return out
 
 
 def squares(x: Floats) -> Floats:
@@ -62,38 +64,56 @@ def inverse_rms(ssq: Array, cols: int, eps: float) -> np.float32:
     return np.float32(1 / np.sqrt(ssq[: cols // GROUP].sum(dtype=np.float64) / cols + eps))
 
 
-def shape_launch(
-    ops: Mapping[str, Shaped], params: Params, limits: Limits, whole: int = 1, pairs: int = 1
-) -> tuple[tuple[int, ...], tuple[int, int, int]]:
-    """(spec constants, grid) of a product: rows of a workgroup are a multiple of `whole`,
-    rows of a lane group of `pairs`."""
-    rows, chunks, units = int(params["rows"]), int(params["cols"]) // 32, limits.compute_units
-    subgroup = limits.subgroup_size
-    lanes = subgroup
+@dataclass(frozen=True)
+class Tiling:
+    """Rows of a lane group, lane groups per row (KSPLIT), a lane's chunks in flight (UNROLL)."""
+
+    rows: int
+    ksplit: int = 1
+    unroll: int = 1
+
+
+def add_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """Products into the residual stream have few rows: long ones are shared by two groups."""
+    if chunks >= 4 * lanes:
+        return Tiling(2, 2, 2)
+    return Tiling(1, 1, 2 if chunks > lanes else 1)
+
+
+def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """Two matrices per row: several rows share activations once every unit has work."""
+    return Tiling(4 if rows * lanes >= units * 2048 else 2 if rows >= 4096 else 1)
+
+
+def plain_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """Any rows, in pairs for the rotation."""
+    return Tiling(2, 1, 2 if chunks > lanes else 1)
+
+
+def launch_as(
+    ops: Mapping[str, Shaped], params: Params, limits: Limits,
+    tiling: Callable[[int, int, int, int], Tiling], whole: int = 1, suffix: str = "",
+) -> Launch:
+    """A launch with the weights' format in its build name.
+
+    Rows of a workgroup are a multiple of `whole`. The tilings were measured on an H200
+    (docs/performance.md); on other devices they fit, at least.
+    """
+    rows, chunks = int(params["rows"]), int(params["cols"]) // 32
+    subgroup = lanes = limits.subgroup_size
     while lanes > 8 and lanes // 2 >= chunks:
         lanes //= 2
-    # one row per lane group while rows are few; then two share the activations they load
-    per_group = max(pairs, 2 if rows * lanes >= units * 2048 else 1)
-    size = max(limits.workgroup(256 if whole > 1 else 128), subgroup)
-    while size // lanes * per_group < whole:
+    t = tiling(rows, chunks, lanes, limits.compute_units)
+    size = max(limits.workgroup(256), subgroup * t.ksplit)
+    per_group = t.rows
+    while size // lanes // t.ksplit * per_group < whole:
         if size * 2 <= limits.workgroup_invocations:
             size *= 2
         else:
             per_group *= 2
-    # chunks of a lane in flight, unless the last round would be mostly empty
-    rounds = -(-chunks // lanes)
-    unroll = next(u for u in (4, 2, 1) if -(-rounds // u) * u <= rounds * 1.05)
-    grid = grid_2d(-(-rows // (size // lanes * per_group)), limits)
-    return (size, lanes, per_group, subgroup, unroll), grid
-
-
-def launch_as(
-    ops: Mapping[str, Shaped], params: Params, limits: Limits, whole: int = 1, pairs: int = 1,
-    suffix: str = "",
-) -> Launch:
-    """A launch with the weights' format in its build name."""
-    spec, grid = shape_launch(ops, params, limits, whole, pairs)
-    return Launch(ops["w"].format_name + suffix, spec, grid, limits.subgroup_size)
+    grid = grid_2d(-(-rows // (size // lanes // t.ksplit * per_group)), limits)
+    spec = (size, lanes, per_group, subgroup, t.unroll, t.ksplit)
+    return Launch(ops["w"].format_name + suffix, spec, grid, subgroup)
 
 
 def vector_operands(rng: np.random.Generator, cols: int) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .rope_launch import rope_and_store
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Lane groups take pairs of neighbouring rows, which rotate together."""
     suffix = ".KV16" if ops["k"].format_name == "F16" else ".KV32"
-    return q8.launch_as(ops, params, limits, pairs=2, suffix=suffix)
+    return q8.launch_as(ops, params, limits, q8.plain_tiling, suffix=suffix)
 
 
 def reference(

@@ -16,7 +16,7 @@ layout(constant_id = 0) const uint WORKGROUP = 64u;
 layout(constant_id = 1) const uint GROUP = 1u;      // query heads per key/value head
 layout(constant_id = 2) const uint HEAD_DIM = 64u;  // multiple of 4
 
-READS(0, float, qkv)
+READS(0, vec4, qkv)
 READS(1, uvec4, k)
 READS(2, uvec4, v)
 WRITES(3, float, part)
@@ -51,5 +51,10 @@ void main() {
         }
         return;
     }
+#ifdef SG1
+    attend(t0, t1, kv_head);
+    for (uint e = t; e < GROUP * HEAD_DIM; e += WORKGROUP) store_split(e, out0, out_step);
+#else
     attend(t0, t1, kv_head, out0, out_step);
+#endif
 }

@@ -1,13 +1,14 @@
 // The subgroup form of decode attention. LANES lanes share a position, each with VECTORS times
 // eight values of the head, so that a subgroup reads whole cache rows in 16-byte pieces; nothing
-// in the loop waits for another subgroup. UNROLL positions per lane keep more loads in flight.
+// in the loop waits for another subgroup. The keys and values of UNROLL positions per lane are on
+// their way together. The stem declares qkv as vec4, k and v as uvec4.
 
 layout(constant_id = 3) const uint LANES = 8u;  // power of two, at most the subgroup size
 layout(constant_id = 4) const uint SUBGROUP = 8u;
+layout(constant_id = 5) const uint UNROLL = 2u;
 
-const uint EIGHTS = (HEAD_DIM + 7u) / 8u;
+const uint EIGHTS = HEAD_DIM / 8u;
 const uint VECTORS = (EIGHTS + LANES - 1u) / LANES;
-const uint UNROLL = 4u;
 const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 
 shared float heads[SUBGROUPS * GROUP * HEAD_DIM];
@@ -16,59 +17,68 @@ shared float states[SUBGROUPS * GROUP * 2u];
 struct Eight { vec4 lo; vec4 hi; };
 
 #ifdef F16
-Eight unpack(uvec4 u) {
+#define Raw uvec4
+Eight unpack(Raw u) {
     return Eight(vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y)),
                  vec4(unpackHalf2x16(u.z), unpackHalf2x16(u.w)));
 }
-Eight key(uint value) { return unpack(k[(p.k_base + value / 2u) / 4u]); }
-Eight val(uint value) { return unpack(v[(p.v_base + value / 2u) / 4u]); }
+Raw key(uint value) { return k[(p.k_base + value / 2u) / 4u]; }
+Raw val(uint value) { return v[(p.v_base + value / 2u) / 4u]; }
 #else
-Eight key(uint value) {
+struct Raw { uvec4 lo; uvec4 hi; };
+Eight unpack(Raw u) { return Eight(uintBitsToFloat(u.lo), uintBitsToFloat(u.hi)); }
+Raw key(uint value) {
     uint at = (p.k_base + value) / 4u;
-    return Eight(uintBitsToFloat(k[at]), uintBitsToFloat(k[at + 1u]));
+    return Raw(k[at], k[at + 1u]);
 }
-Eight val(uint value) {
+Raw val(uint value) {
     uint at = (p.v_base + value) / 4u;
-    return Eight(uintBitsToFloat(v[at]), uintBitsToFloat(v[at + 1u]));
+    return Raw(v[at], v[at + 1u]);
 }
 #endif
 
-void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
+// Leaves the sums of every subgroup over positions t0 … t1 - 1 in heads[] and states[].
+void attend(uint t0, uint t1, uint kv_head) {
     uint lane = gl_SubgroupInvocationID % LANES;
     uint slots = WORKGROUP / LANES;
     uint slot = gl_SubgroupID * (SUBGROUP / LANES) + gl_SubgroupInvocationID / LANES;
     Eight q[GROUP * VECTORS], acc[GROUP * VECTORS];
     float best[GROUP], total[GROUP];
-    FLAT for (uint g = 0u; g < GROUP; g++) {
-        best[g] = NEVER;
-        total[g] = 0.0;
-        FLAT for (uint i = 0u; i < VECTORS; i++) {
-            uint d = (lane + i * LANES) * 8u;
-            Eight e = Eight(vec4(0.0), vec4(0.0));
-            if (d < HEAD_DIM) {
-                uint at = (kv_head * GROUP + g) * HEAD_DIM + d;
-                e.lo = vec4(qkv[at], qkv[at + 1u], qkv[at + 2u], qkv[at + 3u]) * p.scale;
-                e.hi = vec4(qkv[at + 4u], qkv[at + 5u], qkv[at + 6u], qkv[at + 7u]) * p.scale;
-            }
-            q[g * VECTORS + i] = e;
+    uint dims[VECTORS];
+    FLAT for (uint i = 0u; i < VECTORS; i++) {
+        uint d = (lane + i * LANES) * 8u;
+        bool inside = d < HEAD_DIM;  // lanes past the head's end multiply by a query of zeros
+        dims[i] = inside ? d : HEAD_DIM - 8u;
+        FLAT for (uint g = 0u; g < GROUP; g++) {
+            uint at = ((kv_head * GROUP + g) * HEAD_DIM + dims[i]) / 4u;
+            float scale = inside ? p.scale : 0.0;
+            q[g * VECTORS + i] = Eight(qkv[at] * scale, qkv[at + 1u] * scale);
             acc[g * VECTORS + i] = Eight(vec4(0.0), vec4(0.0));
         }
     }
+    FLAT for (uint g = 0u; g < GROUP; g++) {
+        best[g] = NEVER;
+        total[g] = 0.0;
+    }
     uint row = p.n_head_kv * HEAD_DIM, head = kv_head * HEAD_DIM;
     for (uint base = t0 + slot; base < t1 + slot; base += slots * UNROLL) {
-        float s[GROUP * UNROLL];
-        FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] = 0.0;
+        Raw keys[UNROLL * VECTORS], vals[UNROLL * VECTORS];
         FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint t = min(base + u * slots, t1 - 1u);
-            FLAT for (uint i = 0u; i < VECTORS; i++) {
-                uint d = (lane + i * LANES) * 8u;
-                // lanes past the head's end multiply by a query of zeros
-                Eight e = key(t * row + head + min(d, HEAD_DIM - 8u));
-                FLAT for (uint g = 0u; g < GROUP; g++)
-                    s[g * UNROLL + u] += dot(q[g * VECTORS + i].lo, e.lo)
-                        + dot(q[g * VECTORS + i].hi, e.hi);
-            }
+            uint at = min(base + u * slots, t1 - 1u) * row + head;
+            FLAT for (uint i = 0u; i < VECTORS; i++) keys[u * VECTORS + i] = key(at + dims[i]);
+            FLAT for (uint i = 0u; i < VECTORS; i++) vals[u * VECTORS + i] = val(at + dims[i]);
         }
+        float s[GROUP * UNROLL];
+        FLAT for (uint u = 0u; u < UNROLL; u++)
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
+                Eight e = unpack(keys[u * VECTORS + i]);
+                FLAT for (uint g = 0u; g < GROUP; g++) {
+                    float part_sum = dot(q[g * VECTORS + i].lo, e.lo)
+                        + dot(q[g * VECTORS + i].hi, e.hi);
+                    if (i == 0u) s[g * UNROLL + u] = part_sum;
+                    else s[g * UNROLL + u] += part_sum;
+                }
+            }
         for (uint x = LANES / 2u; x > 0u; x /= 2u)
             FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] += subgroupShuffleXor(s[i], x);
         FLAT for (uint g = 0u; g < GROUP; g++) {
@@ -90,19 +100,16 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
                 total[g] += w;
             }
         }
-        FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint t = min(base + u * slots, t1 - 1u);
+        FLAT for (uint u = 0u; u < UNROLL; u++)
             FLAT for (uint i = 0u; i < VECTORS; i++) {
-                uint d = (lane + i * LANES) * 8u;
-                Eight e = val(t * row + head + min(d, HEAD_DIM - 8u));
+                Eight e = unpack(vals[u * VECTORS + i]);
                 FLAT for (uint g = 0u; g < GROUP; g++) {
                     acc[g * VECTORS + i].lo += s[g * UNROLL + u] * e.lo;
                     acc[g * VECTORS + i].hi += s[g * UNROLL + u] * e.hi;
                 }
             }
-        }
     }
-    // lanes of a subgroup that hold the same values of other positions, then the subgroups
+    // lanes of a subgroup that hold the same values of other positions
     FLAT for (uint g = 0u; g < GROUP; g++) {
         float next = best[g];
         for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u)
@@ -110,41 +117,57 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
         float shrink = exp(best[g] - next);
         best[g] = next;
         total[g] *= shrink;
-        for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u)
-            total[g] += subgroupShuffleXor(total[g], x);
         FLAT for (uint i = 0u; i < VECTORS; i++) {
-            vec4 lo = acc[g * VECTORS + i].lo * shrink, hi = acc[g * VECTORS + i].hi * shrink;
-            for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u) {
-                lo += subgroupShuffleXor(lo, x);
-                hi += subgroupShuffleXor(hi, x);
-            }
-            uint d = (lane + i * LANES) * 8u;
-            if (gl_SubgroupInvocationID < LANES && d < HEAD_DIM)
-                FLAT for (uint j = 0u; j < 4u; j++) {
-                    uint at = (gl_SubgroupID * GROUP + g) * HEAD_DIM + d + j;
-                    heads[at] = lo[j];
-                    heads[at + 4u] = hi[j];
-                }
+            acc[g * VECTORS + i].lo *= shrink;
+            acc[g * VECTORS + i].hi *= shrink;
         }
-        if (gl_SubgroupInvocationID == 0u) {
+    }
+    for (uint x = SUBGROUP / 2u; x >= LANES; x /= 2u)
+        FLAT for (uint g = 0u; g < GROUP; g++) {
+            total[g] += subgroupShuffleXor(total[g], x);
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
+                acc[g * VECTORS + i].lo += subgroupShuffleXor(acc[g * VECTORS + i].lo, x);
+                acc[g * VECTORS + i].hi += subgroupShuffleXor(acc[g * VECTORS + i].hi, x);
+            }
+        }
+    if (gl_SubgroupInvocationID < LANES)
+        FLAT for (uint g = 0u; g < GROUP; g++)
+            FLAT for (uint i = 0u; i < VECTORS; i++) {
+                uint d = (lane + i * LANES) * 8u, at = (gl_SubgroupID * GROUP + g) * HEAD_DIM + d;
+                if (d < HEAD_DIM)
+                    FLAT for (uint j = 0u; j < 4u; j++) {
+                        heads[at + j] = acc[g * VECTORS + i].lo[j];
+                        heads[at + 4u + j] = acc[g * VECTORS + i].hi[j];
+                    }
+            }
+    if (gl_SubgroupInvocationID == 0u)
+        FLAT for (uint g = 0u; g < GROUP; g++) {
             states[(gl_SubgroupID * GROUP + g) * 2u] = best[g];
             states[(gl_SubgroupID * GROUP + g) * 2u + 1u] = total[g];
         }
-    }
     barrier();
-    for (uint e = gl_LocalInvocationID.x; e < GROUP * HEAD_DIM; e += WORKGROUP) {
-        uint g = e / HEAD_DIM;
-        float most = NEVER, sum = 0.0, weights = 0.0;
-        for (uint j = 0u; j < SUBGROUPS; j++) most = max(most, states[(j * GROUP + g) * 2u]);
-        for (uint j = 0u; j < SUBGROUPS; j++) {
-            float shrink = exp(states[(j * GROUP + g) * 2u] - most);
-            sum += shrink * heads[j * GROUP * HEAD_DIM + e];
-            weights += shrink * states[(j * GROUP + g) * 2u + 1u];
-        }
-        part[out0 + g * out_step + e % HEAD_DIM] = sum;
-        if (e % HEAD_DIM == 0u) {
-            part[out0 + g * out_step + HEAD_DIM] = most;
-            part[out0 + g * out_step + HEAD_DIM + 1u] = weights;
-        }
+}
+
+// Value e (head e / HEAD_DIM of the group) of all subgroups: (sum of values, maximum, sum of exp)
+vec3 joined_subgroups(uint e) {
+    uint g = e / HEAD_DIM;
+    float most = NEVER, sum = 0.0, weights = 0.0;
+    for (uint j = 0u; j < SUBGROUPS; j++) most = max(most, states[(j * GROUP + g) * 2u]);
+    for (uint j = 0u; j < SUBGROUPS; j++) {
+        float shrink = exp(states[(j * GROUP + g) * 2u] - most);
+        sum += shrink * heads[j * GROUP * HEAD_DIM + e];
+        weights += shrink * states[(j * GROUP + g) * 2u + 1u];
+    }
+    return vec3(sum, most, weights);
+}
+
+// Writes value e of a split to part[].
+void store_split(uint e, uint out0, uint out_step) {
+    vec3 r = joined_subgroups(e);
+    uint at = out0 + e / HEAD_DIM * out_step, d = e % HEAD_DIM;
+    part[at + d] = r.x;
+    if (d == 0u) {
+        part[at + HEAD_DIM] = r.y;
+        part[at + HEAD_DIM + 1u] = r.z;
     }
 }

@@ -26,8 +26,7 @@ vec4 val(uint i) { return uintBitsToFloat(v[p.v_base / 4u + i]); }
 void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
     uint t = gl_LocalInvocationID.x;
     for (uint e = t; e < GROUP * VECTORS; e += WORKGROUP) {
-        uint at = kv_head * GROUP * HEAD_DIM + e * 4u;
-        qs[e] = vec4(qkv[at], qkv[at + 1u], qkv[at + 2u], qkv[at + 3u]) * p.scale;
+        qs[e] = qkv[kv_head * GROUP * VECTORS + e] * p.scale;
     }
     uint row = p.n_head_kv * VECTORS, head = kv_head * VECTORS;
     uint dv = t % VECTORS, run = t / VECTORS;

@@ -1,8 +1,11 @@
-// Body of the int8 mat-vec family: a subgroup's groups of LANES lanes take ROWS rows each.
+// Body of the int8 mat-vec family: a group of LANES lanes takes ROWS rows, and KSPLIT groups of
+// different subgroups share the columns of the same rows. Several rows per group reuse the
+// activations that a lane loads; several groups per row keep enough loads in flight.
 // The stem defines the epilogue: ROPE, SWIGLU, ADD or none; NORM divides by the root mean square
 // whose partial sums of squares `ssq` the kernel before has left (one per 16 values).
 //
-// spec: 0 workgroup, 1 LANES, 2 ROWS, 3 subgroup size, 4 UNROLL (chunks of a lane in flight)
+// spec: 0 workgroup, 1 LANES, 2 ROWS, 3 subgroup size, 4 UNROLL (chunks of a lane in flight),
+// 5 KSPLIT (a power of two, at most the number of subgroups)
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 32u;
@@ -10,18 +13,31 @@ layout(constant_id = 1) const uint LANES = 8u;
 layout(constant_id = 2) const uint ROWS = 2u;
 layout(constant_id = 3) const uint SUBGROUP = 8u;
 layout(constant_id = 4) const uint UNROLL = 1u;
+layout(constant_id = 5) const uint KSPLIT = 1u;
 
 #ifdef SWIGLU
 const uint SUMS = 2u * ROWS;
 #else
 const uint SUMS = ROWS;
 #endif
-const uint GROUPS = WORKGROUP / LANES;
+const uint PER_SUBGROUP = SUBGROUP / LANES;
+const uint GROUPS = WORKGROUP / SUBGROUP / KSPLIT * PER_SUBGROUP;
+const uint WG_ROWS = GROUPS * ROWS;
+
+shared float partial[GROUPS * SUMS * KSPLIT];
 
 #if defined(ADD) || defined(SWIGLU)
-shared float outs[GROUPS * ROWS];
+shared float outs[WG_ROWS];
 #include "quant16.glsl"
 #endif
+
+// Sum number i (row i of the workgroup; SWIGLU: rows of gate, then of up) over the column parts
+float row_sum(uint row, uint matrix) {
+    uint at = (row / ROWS * SUMS + matrix * ROWS + row % ROWS) * KSPLIT;
+    float sum = 0.0;
+    for (uint i = 0u; i < KSPLIT; i++) sum += partial[at + i];
+    return sum;
+}
 
 #ifdef ROPE
 // Rows of q are rotated in pairs and kept, rows of k rotated and v plain go into the caches.
@@ -56,10 +72,11 @@ void store_pair(uint row, float a, float b) {
 void main() {
     // the stop flag and the norm are needed at the end only: their loads overlap the product
     bool stopped = step[STEP_STOP] != 0u;
-    uint lane = gl_SubgroupInvocationID % LANES;
-    uint group = gl_SubgroupID * (SUBGROUP / LANES) + gl_SubgroupInvocationID / LANES;
+    uint lane = gl_SubgroupInvocationID % LANES, t = gl_LocalInvocationID.x;
+    uint part = gl_SubgroupID % KSPLIT;
+    uint group = gl_SubgroupID / KSPLIT * PER_SUBGROUP + gl_SubgroupInvocationID / LANES;
     uint wg = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-    uint wg_row = wg * GROUPS * ROWS, row0 = wg_row + group * ROWS;
+    uint wg_row = wg * WG_ROWS, row0 = wg_row + group * ROWS;
     uint chunks = p.cols / 32u;
 #ifdef NORM
     float squares = 0.0;
@@ -67,10 +84,11 @@ void main() {
 #endif
     float acc[SUMS];
     FLAT for (uint i = 0u; i < SUMS; i++) acc[i] = 0.0;
-    for (uint c0 = lane; c0 < chunks + lane; c0 += LANES * UNROLL) {
+    uint first = part * LANES + lane, stride = LANES * KSPLIT;
+    for (uint c0 = first; c0 < chunks; c0 += stride * UNROLL) {
         FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint c = min(c0 + u * LANES, chunks - 1u);
-            float inside = c0 + u * LANES < chunks ? 1.0 : 0.0;
+            uint c = min(c0 + u * stride, chunks - 1u);
+            float inside = c0 + u * stride < chunks ? 1.0 : 0.0;
             uint ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
             uvec4 xa = xq[ga], xb = xq[gb];
             vec2 za = xs[ga] * inside, zb = xs[gb] * inside;
@@ -92,31 +110,28 @@ void main() {
 #else
     const float norm = 1.0;
 #endif
+    if (lane == 0u)
+        FLAT for (uint i = 0u; i < SUMS; i++) partial[(group * SUMS + i) * KSPLIT + part] = acc[i];
+    barrier();
+    uint count = min(p.rows - wg_row, WG_ROWS);
 #if defined(ROPE)
-    if (lane != 0u) return;
-    FLAT for (uint r = 0u; r < ROWS; r += 2u)
-        if (row0 + r < p.rows)
-            store_pair(p.y_off + row0 + r, acc[r] * norm, acc[r + 1u] * norm);
+    for (uint r = 2u * t; r < count; r += 2u * WORKGROUP)
+        store_pair(p.y_off + wg_row + r, row_sum(r, 0u) * norm, row_sum(r + 1u, 0u) * norm);
 #elif defined(SWIGLU)
-    if (lane == 0u)
-        FLAT for (uint r = 0u; r < ROWS; r++) {
-            float gate = acc[r] * norm;
-            outs[group * ROWS + r] = gate / (1.0 + exp(-gate)) * (acc[ROWS + r] * norm);
-        }
+    for (uint r = t; r < count; r += WORKGROUP) {
+        float gate = row_sum(r, 0u) * norm;
+        outs[r] = gate / (1.0 + exp(-gate)) * (row_sum(r, 1u) * norm);
+    }
     barrier();
-    uint count = min(p.rows - wg_row, GROUPS * ROWS);
-    quantize_outs(wg_row, count, gl_LocalInvocationID.x, WORKGROUP);
+    quantize_outs(wg_row, count, t, WORKGROUP);
 #elif defined(ADD)
-    if (lane == 0u)
-        FLAT for (uint r = 0u; r < ROWS; r++) {
-            if (row0 + r >= p.rows) break;
-            float sum = y[row0 + r] + acc[r];
-            y[row0 + r] = sum;
-            outs[group * ROWS + r] = sum;
-        }
+    float own = 0.0;
+    if (t < count) {
+        own = y[wg_row + t] + row_sum(t, 0u);
+        y[wg_row + t] = own;
+        outs[t] = own;
+    }
     barrier();
-    uint count = min(p.rows - wg_row, GROUPS * ROWS), t = gl_LocalInvocationID.x;
-    float own = t < count ? outs[t] : 0.0;
     for (uint i = t; i < count / 16u; i += WORKGROUP) {
         float sum = 0.0;
         for (uint j = 0u; j < 16u; j++) sum += outs[i * 16u + j] * outs[i * 16u + j];
@@ -127,8 +142,7 @@ void main() {
     barrier();
     quantize_outs(wg_row, count, t, WORKGROUP);
 #else
-    if (lane != 0u) return;
-    FLAT for (uint r = 0u; r < ROWS; r++)
-        if (row0 + r < p.rows) y[p.y_off + row0 + r] = acc[r] * norm;
+    for (uint r = t; r < count; r += WORKGROUP)
+        y[p.y_off + wg_row + r] = row_sum(r, 0u) * norm;
 #endif
 }
