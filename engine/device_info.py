@@ -118,6 +118,7 @@ def _limits(raw: Mapping[str, Any], cpu: bool) -> Limits:
         int_dot=raw["int_dot"] and raw["int_dot_accelerated"],
         coopmat=shape is not None and fixed and raw["full_subgroups"],
         coopmat_shape=shape or Limits.coopmat_shape,
+        software=cpu,
         compute_units=raw["compute_units"] or (os.cpu_count() or 1 if cpu else 1),
     )
 

@@ -31,6 +31,7 @@ class Limits:
     int_dot: bool = False  # shaderIntegerDotProduct, 4x8 packed signed accelerated
     coopmat: bool = False  # VK_KHR_cooperative_matrix with f16 factors, f32 sums, in subgroups
     coopmat_shape: tuple[int, int, int] = (16, 16, 16)  # M, N, K of one such matrix product
+    software: bool = False  # runs on the CPU: lanes are SIMD elements, gathers are slow
     compute_units: int = 1  # how many workgroups keep the device busy; a hint, 1 = unknown
 
     def with_(self, **changes: object) -> Limits:

@@ -22,8 +22,7 @@ def grid_2d(count: int, limits: Limits) -> tuple[int, int, int]:
 
 def lanes_per_row(cols: int, rows: int, limits: Limits) -> int:
     """Lanes that share a row: one for each chunk of 32 values while that leaves units idle."""
-    chunks, units = cols // 32, limits.compute_units
-    idle = units * 1024 if units > 4 else 0
+    chunks, idle = cols // 32, limits.compute_units * 1024
     lanes = 8
     while lanes < min(32, chunks) and (rows * lanes <= idle or lanes * 4 <= chunks):
         lanes *= 2
@@ -31,16 +30,22 @@ def lanes_per_row(cols: int, rows: int, limits: Limits) -> int:
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """Groups of lanes take rows; small matrices get small workgroups so that all units work."""
+    """Groups of lanes take rows; small matrices get small workgroups so that all units work.
+
+    A software device takes one row per lane, so that all its lanes load the same inputs.
+    """
     n, cols = int(params["rows"]), int(params["cols"])
-    lanes = lanes_per_row(cols, n, limits)
-    # several rows per group reuse the input vector from registers once there is work for everyone
-    enough = limits.compute_units * (2048 if limits.compute_units > 4 else 64)
-    per_group = 4 if n * lanes >= enough * 4 else 2 if n * lanes >= enough * 2 else 1
-    size = limits.workgroup(64 if n * lanes < enough else 128, lanes)
-    groups = -(-n // (size // lanes * per_group))
     build = f"{ops['w'].format_name}.{'SG1' if limits.subgroups else 'SG0'}"
     subgroup = limits.subgroup_size if limits.subgroups else 0
+    if limits.software:
+        size, lanes, per_group = max(subgroup, 8), 1, 8
+    else:
+        lanes = lanes_per_row(cols, n, limits)
+        # several rows per group reuse the inputs from registers once there is work for everyone
+        enough = limits.compute_units * 2048
+        per_group = 4 if n * lanes >= enough * 4 else 2 if n * lanes >= enough * 2 else 1
+        size = limits.workgroup(64 if n * lanes < enough else 128, lanes)
+    groups = -(-n // (size // lanes * per_group))
     return Launch(build, (size, lanes, per_group), grid_2d(groups, limits), subgroup)
 
 
