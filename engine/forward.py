@@ -17,11 +17,16 @@ from ..kernels import (
     attention,
     attention_combine,
     attention_prefill,
+    attention_prefill_coop,
     attention_q8,
     embed,
     matmul,
     matmul_add,
-    matvec,
+    matmul_coop,
+    matmul_coop_add,
+    matmul_coop_swiglu,
+    matmul_int8,
+    matmul_int8_add,
     matvec_add,
     matvec_q8_add,
     norm_matvec,
@@ -30,13 +35,17 @@ from ..kernels import (
     norm_matvec_swiglu,
     q8,
     qkv_rope_q8,
+    quantize_norm,
     quantize_q8,
+    quantize_rows,
+    quantize_swiglu,
     rmsnorm,
     rope_kv,
     rope_kv_halves,
     swiglu,
 )
 from ..kernels.kernel import Kernel
+from ..kernels.quantize_layout import row_words
 from . import step
 from .arch import llama
 from .blocks import FORMATS, Matrix
@@ -53,6 +62,8 @@ class PlanOptions:
     """What an executor decides about its plans. `binding_bytes`: most bytes of one weight.
 
     `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
+    `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
+    `coop_attention`: batches attend on matrix cores too (float16 caches only).
     """
 
     n_ctx: int
@@ -62,6 +73,22 @@ class PlanOptions:
     splits: int = 1
     binding_bytes: int = 1 << 62
     int8: bool = False
+    products: str = "f32"
+    coop_attention: bool = False
+
+
+@dataclass(frozen=True)
+class BatchForm:
+    """Kernels of batches whose activations are float16 or int8 rows instead of float32."""
+
+    matmul: Kernel
+    matmul_add: Kernel
+
+
+FORMS = {
+    "f16": BatchForm(matmul_coop.KERNEL, matmul_coop_add.KERNEL),
+    "int8": BatchForm(matmul_int8.KERNEL, matmul_int8_add.KERNEL),
+}
 
 
 class Weights:
@@ -202,14 +229,37 @@ class Builder:
         params = {"n_embd": x.cols, "eps": self.spec.eps}
         self.add(rmsnorm.KERNEL, phase, gain, params, x=x, g=g, y=y)
 
+    @property
+    def form(self) -> BatchForm | None:
+        """The kernels of this plan's batches, None for the float32 ones."""
+        return FORMS.get(self.opts.products) if self.rows > 1 else None
+
+    def factor(self, name: str, width: int) -> Buf:
+        """Activations (batch, width) in the form that the batch's products read."""
+        if self.form is None:
+            return self.buf(name, width)
+        if self.opts.products == "f16":
+            return Buf(f"{name}.f16", (self.opts.batch, width), "F16")
+        return Buf(f"{name}.int8", (self.opts.batch, row_words(width)), "U32")
+
+    def normed(self, x: Buf, gain: str, phase: Phase) -> Buf:
+        """rmsnorm(x) * gain in the form that the batch's products read."""
+        y = self.factor("normed", x.cols)
+        if self.form is None:
+            self.norm(x, gain, y, phase)
+            return y
+        g = self.weights.vector(gain, x.cols)
+        params = {"cols": x.cols, "y_stride": y.cols, "eps": self.spec.eps}
+        self.add(quantize_norm.KERNEL, phase, gain, params, x=x, g=g, y=y)
+        return y
+
     def norm_project(
         self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
     ) -> None:
         """y = [W1; W2; …] (rmsnorm(x) * gain): fused for one token, through `normed` for more."""
         if self.rows > 1:
-            normed = self.buf("normed", x.cols)
-            self.norm(x, gain, normed, phase)
-            self.project(normed, names, rows, y, phase)
+            normed = self.normed(x, gain, phase)
+            self.project(normed, names, rows, x.cols, y, phase)
             return
         self.norm_project_last(x, gain, names, rows, y, phase)
 
@@ -219,18 +269,17 @@ class Builder:
         """The fused form for the last token of the batch; y row 0."""
         g = self.weights.vector(gain, x.cols)
         for w, first in self.weights.rows(names, rows, x.cols):
-            params = self._product(w, x, y, first) | {"eps": self.spec.eps}
+            params = self._product(w, x.cols, y, first) | {"eps": self.spec.eps}
             self.add(norm_matvec.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
 
     def project(
-        self, x: Buf, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+        self, x: Buf, names: Sequence[str], rows: Sequence[int], cols: int, y: Buf, phase: Phase
     ) -> None:
-        """y = [W1; W2; …] x."""
-        one = self.rows == 1
-        for w, first in self.weights.rows(names, rows, x.cols):
-            params = self._product(w, x, y, first)
-            kernel = matvec.KERNEL if one else matmul.KERNEL
-            self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
+        """y = [W1; W2; …] x for a batch; x in the form of `factor`, `cols` values a row."""
+        kernel = self.form.matmul if self.form else matmul.KERNEL
+        for w, first in self.weights.rows(names, rows, cols):
+            params = self._product(w, cols, y, first) | {"x_stride": x.cols}
+            self.add(kernel, phase, w.name, params, x=x, w=w, y=y)
 
     def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
         """y += W x, the residual connection; `gain`: of the norm that reads y next."""
@@ -243,11 +292,16 @@ class Builder:
                 yq=out["q"], ys=out["s"], ssq=self.squares(y),
             )  # fmt: skip
             return
-        one = self.rows == 1
+        if self.rows == 1:
+            for w, first in self.weights.rows([name], [y.cols], x.cols):
+                params = self._product(w, x.cols, y, first)
+                self.add(matvec_add.KERNEL, phase, w.name, params, x=x, w=w, y=y)
+            return
+        kernel = self.form.matmul_add if self.form else matmul_add.KERNEL
+        factor = self.factor(x.name, x.cols)
         for w, first in self.weights.rows([name], [y.cols], x.cols):
-            params = self._product(w, x, y, first)
-            kernel = matvec_add.KERNEL if one else matmul_add.KERNEL
-            self.add(kernel, phase, w.name, self._strided(params, x), x=x, w=w, y=y)
+            params = self._product(w, x.cols, y, first) | {"x_stride": factor.cols}
+            self.add(kernel, phase, w.name, params, x=factor, w=w, y=y)
 
     def qkv(
         self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
@@ -281,11 +335,8 @@ class Builder:
             "n_rot": s.rope.dims,
         }  # fmt: skip
 
-    def _product(self, w: Weight, x: Buf, y: Buf, first: int) -> dict[str, int | float]:
-        return {"cols": x.cols, "rows": w.rows, "y_stride": y.cols, "y_off": first}
-
-    def _strided(self, params: dict[str, int | float], x: Buf) -> dict[str, int | float]:
-        return params if self.rows == 1 else params | {"x_stride": x.cols}
+    def _product(self, w: Weight, cols: int, y: Buf, first: int) -> dict[str, int | float]:
+        return {"cols": cols, "rows": w.rows, "y_stride": y.cols, "y_off": first}
 
     def rope_and_store(self, qkv: Buf, layer: int) -> None:
         """Rotate q and k, write k and v into the layer's cache."""
@@ -305,7 +356,7 @@ class Builder:
         label, phase = f"blk.{layer}.attention", Phase.ATTENTION
         k, v = self.cache("k", layer), self.cache("v", layer)
         if self.rows > 1:
-            self.add(attention_prefill.KERNEL, phase, label, params, qkv=qkv, k=k, v=v, y=y)
+            self._attend_batch(params, label, qkv, k, v, y)
             return
         splits = self.opts.splits
         part = Buf("part", (s.n_head, splits, s.head_dim + 2))
@@ -323,6 +374,24 @@ class Builder:
         }  # fmt: skip
         self.add(attention_combine.KERNEL, phase, label, join, part=part, y=y)
 
+    def _attend_batch(
+        self, params: dict[str, int | float], label: str, qkv: Buf, k: Buf, v: Buf, y: Buf
+    ) -> None:
+        phase, out = Phase.ATTENTION, self.factor(y.name, y.cols)
+        if self.opts.coop_attention:
+            direct = out if out.dtype == "F16" else y
+            kernel = attention_prefill_coop.KERNEL
+            self.add(kernel, phase, label, params, qkv=qkv, k=k, v=v, y=direct)
+            if direct is out:
+                return
+        else:
+            self.add(attention_prefill.KERNEL, phase, label, params, qkv=qkv, k=k, v=v, y=y)
+        if self.form:
+            rows: dict[str, int | float] = {
+                "cols": y.cols, "x_stride": y.cols, "y_stride": out.cols,
+            }  # fmt: skip
+            self.add(quantize_rows.KERNEL, phase, label, rows, x=y, y=out)
+
     def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
         """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain."""
         n_ff, phase = y.cols, Phase.FFN
@@ -330,22 +399,33 @@ class Builder:
         stacks = mats[0].fmt is mats[1].fmt and self.weights.fits(*mats)
         if self.q8:
             ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
-            a, out = self.quantized(x), self.quantized(y)
+            xq, yq = self.quantized(x), self.quantized(y)
             self.add(
                 norm_matvec_q8_swiglu.KERNEL, phase, w.name,
                 {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps},
-                w=w, xq=a["q"], xs=a["s"], ssq=self.squares(x), yq=out["q"], ys=out["s"],
+                w=w, xq=xq["q"], xs=xq["s"], ssq=self.squares(x), yq=yq["q"], ys=yq["s"],
             )  # fmt: skip
             return
         if self.rows == 1 and stacks:
             ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
             g = self.weights.vector(gain, x.cols)
-            params = self._product(w, x, y, 0) | {"rows": n_ff, "eps": self.spec.eps}
+            params = self._product(w, x.cols, y, 0) | {"rows": n_ff, "eps": self.spec.eps}
             self.add(norm_matvec_swiglu.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
             return
-        both = self.buf("gate_up", 2 * n_ff)
+        if self.form and self.opts.products == "f16" and stacks:
+            normed, out = self.normed(x, gain, phase), self.factor(y.name, n_ff)
+            ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+            params = self._product(w, x.cols, out, 0) | {"rows": n_ff, "x_stride": normed.cols}
+            self.add(matmul_coop_swiglu.KERNEL, phase, w.name, params, x=normed, w=w, y=out)
+            return
+        both, label = self.buf("gate_up", 2 * n_ff), f"{gate}|{up}"
         self.norm_project(x, gain, [gate, up], [n_ff, n_ff], both, phase)
-        self.add(swiglu.KERNEL, phase, f"{gate}|{up}", {"n_ff": n_ff}, gu=both, y=y)
+        if self.form:
+            out = self.factor(y.name, n_ff)
+            params = {"cols": n_ff, "y_stride": out.cols}
+            self.add(quantize_swiglu.KERNEL, phase, label, params, gu=both, y=out)
+            return
+        self.add(swiglu.KERNEL, phase, label, {"n_ff": n_ff}, gu=both, y=y)
 
 
 FAMILIES: dict[str, Callable[[Builder], Buf]] = {"llama": llama.layers}
@@ -403,9 +483,9 @@ class Forward:
     def score(self) -> Plan:
         """A batch of up to `all_logits.rows` tokens with the logits of every one."""
         b, x = self._builder(max(self.all_logits.rows, 2))
-        normed = b.buf("normed", x.cols)
-        b.norm(x, "output_norm.weight", normed, Phase.HEAD)
-        b.project(normed, [self._output], [self.spec.n_vocab], self.all_logits, Phase.HEAD)
+        normed = b.normed(x, "output_norm.weight", Phase.HEAD)
+        names, rows = [self._output], [self.spec.n_vocab]
+        b.project(normed, names, rows, x.cols, self.all_logits, Phase.HEAD)
         return Plan(self.all_logits.rows, tuple(b.out), "score")
 
     def _head(self, b: Builder, x: Buf) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels import fill, q8
+from ..kernels import attention_prefill_coop, fill, matmul_coop, q8
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .arena import CacheArena, WeightArena, binding_limit
@@ -31,7 +31,7 @@ from .spec import ModelSpec
 from .step import StopReason
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
-MAX_CHUNK = 16
+MAX_CHUNK = 32
 MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
 
@@ -56,14 +56,17 @@ class VulkanRunner:
         self.batch = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
         self.chunk = 1
         int8 = self._int8(container, math)
-        products = "int8 products in decode, f32 in prefill" if int8 else "f32 products"
-        self.describe = (
-            f"{device.info.name} (Vulkan, {products}, {cache_k} keys, {cache_v} values)"
-        )
+        products = self._products(math, int8)
+        one = "int8" if int8 else "f32"
+        how = f"{one} products" if one == products else f"{one} products, {products} in batches"
+        self.describe = f"{device.info.name} (Vulkan, {how}, {cache_k} keys, {cache_v} values)"
         units = device.limits.compute_units
         opts = PlanOptions(
             n_ctx, self.batch, cache_k.upper(), cache_v.upper(),
-            choose_splits(units, spec.n_head_kv), binding_limit(device), int8,
+            choose_splits(units, spec.n_head_kv), binding_limit(device), int8, products,
+            products == "f16" and (cache_k, cache_v) == ("f16", "f16")
+            and attention_prefill_coop.needs(device.limits)
+            and attention_prefill_coop.suits(spec.head_dim, device.limits),
         )  # fmt: skip
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
@@ -95,6 +98,12 @@ class VulkanRunner:
         if obstacle and math == "int8":
             raise UsageError(f"--math int8 cannot be used: {obstacle}")
         return not obstacle
+
+    def _products(self, math: str, int8: bool) -> str:
+        """The factors of batches: matrix cores where there are some, then packed dot products."""
+        if math == "auto" and matmul_coop.KERNEL.needs(self.device.limits):
+            return "f16"
+        return "int8" if int8 else "f32"
 
     # --- buffers -------------------------------------------------------------------------------
 

@@ -12,19 +12,25 @@ from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
 
+# (query rows, positions) of a workgroup
+TILES = ((32, 32), (16, 32), (8, 32), (16, 16), (8, 16), (8, 8), (4, 8), (4, 4), (1, 4), (1, 1))
 
-def shared_bytes(bq: int, bt: int, dim: int) -> int:
-    """Shared memory of one workgroup: queries, one tile of keys or values, scores, row state."""
-    return 4 * (bq * dim + bt * (dim + 1) + bq * bt + 3 * bq)
+
+def shared_bytes(size: int, bq: int, bt: int, dim: int) -> int:
+    """Shared memory of a workgroup: queries, one tile of keys or values, scores, row state."""
+    parts = min(size // bq, bt)
+    return 4 * (bq * dim + bt * (dim + 4) + bq * bt + 3 * bq + bq * parts)
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """(query tiles, query heads) workgroups; the largest tiles that fit into shared memory."""
-    dim = int(params["head_dim"])
-    size = limits.workgroup(128)
-    tiles = ((16, 32), (16, 16), (8, 16), (8, 8), (4, 8), (4, 4), (1, 4), (1, 1))
-    bq, bt = next(t for t in tiles if shared_bytes(*t, dim) <= limits.shared_bytes)
-    grid = (-(-rows // bq), int(params["n_head"]), 1)
+    dim, heads = int(params["head_dim"]), int(params["n_head"])
+    size = max(limits.workgroup(128), dim // 4)
+    fit = [t for t in TILES if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
+    # smaller tiles where large ones would leave compute units idle
+    busy = [t for t in fit[:3] if -(-rows // t[0]) * heads >= limits.compute_units]
+    bq, bt = (busy or fit)[0]
+    grid = (-(-rows // bq), heads, 1)
     return Launch(ops["k"].format_name, (size, bq, bt, dim), grid)
 
 

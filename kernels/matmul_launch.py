@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,60 @@ from .limits import Limits
 from .reference import random_matrix, step_words
 
 
+@dataclass(frozen=True)
+class Tile:
+    """BM weight rows by BN tokens per workgroup, RT by CT per invocation; `speed`: products per
+    compute unit and time, relative to the best tile, when the device is full."""
+
+    bm: int
+    bn: int
+    rt: int
+    ct: int
+    speed: float
+
+    @property
+    def size(self) -> int:
+        """Invocations per workgroup."""
+        return self.bm // self.rt * (self.bn // self.ct)
+
+
+ROW_BYTES = 128  # 32 columns in float32
+TILES = (
+    Tile(128, 128, 8, 8, 1.0),
+    Tile(128, 64, 8, 8, 0.8),
+    Tile(64, 64, 8, 8, 0.7),
+    Tile(64, 64, 4, 4, 0.6),
+    Tile(64, 32, 8, 4, 0.5),
+    Tile(32, 32, 4, 4, 0.3),
+    Tile(32, 16, 4, 4, 0.2),
+)
+
+
+def choose(
+    tiles: Iterable[Tile], row_bytes: int, rows: int, tokens: int, limits: Limits
+) -> Tile:
+    """Of the tiles that fit, the one with the least estimated time: rounds over the compute units
+    at its speed. `row_bytes`: shared memory for each row and each token of a tile."""
+    most = min(limits.workgroup_invocations, limits.workgroup_size[0])
+    fit = [t for t in tiles if t.size <= most and (t.bm + t.bn) * row_bytes <= limits.shared_bytes]
+
+    def cost(t: Tile) -> float:
+        count = -(-tokens // t.bn) * -(-rows // t.bm)
+        return -(-count // limits.compute_units) * t.bm * t.bn / t.speed
+
+    return min(fit, key=cost)
+
+
+def launch_tile(tile: Tile, build: str, rows: int, tokens: int) -> Launch:
+    """A launch with a given tile; `rows` counts weight rows."""
+    grid = (-(-tokens // tile.bn), -(-rows // tile.bm), 1)
+    return Launch(build, (tile.size, tile.bm, tile.bn, tile.rt, tile.ct), grid)
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """64 x 64 tiles with 256 invocations where the device allows it, else 64 x 32 with 128."""
-    bm, bn = 64, 64
-    fits = limits.workgroup_invocations >= 256 and limits.shared_bytes >= (bm + bn) * 33 * 4
-    if not fits or rows <= 32:
-        bn = 32
-    size = bm // 4 * (bn // 4)
-    grid = (-(-int(params["rows"]) // bm), -(-rows // bn), 1)
-    return Launch(ops["w"].format_name, (size, bm, bn), grid)
+    """The best tile for the shape."""
+    m = int(params["rows"])
+    return launch_tile(choose(TILES, ROW_BYTES, m, rows, limits), ops["w"].format_name, m, rows)
 
 
 def case_operands(

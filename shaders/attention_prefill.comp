@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // Causal attention of a batch over the cache: one workgroup per (BQ query rows, query head),
 // BT positions at a time with an online softmax (FlashAttention, Dao et al. 2022).
 // build: [F16|F32]
@@ -7,15 +8,20 @@
 #include "step.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint WORKGROUP = 128u;
+layout(constant_id = 0) const uint WORKGROUP = 128u;  // a multiple of BT and of BQ
 layout(constant_id = 1) const uint BQ = 8u;
 layout(constant_id = 2) const uint BT = 16u;
 layout(constant_id = 3) const uint HEAD_DIM = 64u;
 
-READS(0, float, qkv)
-READS(1, uint, k)
-READS(2, uint, v)
-WRITES(3, float, y)
+READS(0, vec4, qkv)
+#ifdef F16
+READS(1, uvec2, k)
+READS(2, uvec2, v)
+#else
+READS(1, uvec4, k)
+READS(2, uvec4, v)
+#endif
+WRITES(3, vec4, y)
 READS(4, uint, step)
 PUSH {
     uint n_head; uint n_head_kv; uint head_dim; float scale; uint window;
@@ -23,30 +29,85 @@ PUSH {
 } p;
 
 const float NEVER = -1e30;
-const uint PITCH = HEAD_DIM + 1u;
-const uint OUTS = (BQ * HEAD_DIM + WORKGROUP - 1u) / WORKGROUP;
+const uint DIM = HEAD_DIM / 4u;  // vectors of 4 values per head
+const uint PITCH = DIM + 1u;
+const uint STRIDE = WORKGROUP / BT, SCORES = BQ / STRIDE + (BQ % STRIDE == 0u ? 0u : 1u);
+const uint PARTS = WORKGROUP / BQ < BT ? WORKGROUP / BQ : BT;  // lanes that share a softmax row
+// outputs: lane t has vector t % DIM of the queries t / DIM + i * TEAMS
+const uint TEAMS = WORKGROUP / DIM > 0u ? WORKGROUP / DIM : 1u;
+const uint OUTS = (BQ + TEAMS - 1u) / TEAMS;
 
-shared float qs[BQ * HEAD_DIM];
-shared float kv[BT * PITCH];
+shared vec4 qs[BQ * DIM];
+shared vec4 kv[BT * PITCH];
 shared float ps[BQ * BT];
 shared float best[BQ], total[BQ], shrink[BQ];
+shared float part[BQ * PARTS];
 
-// Positions [base, base + BT) of one head, as floats, into kv[]; those past `limit` are zero.
-void load_tile(bool values, uint base, uint limit, uint kv_head) {
-    for (uint e = gl_LocalInvocationID.x; e < BT * (HEAD_DIM / 2u); e += WORKGROUP) {
-        uint j = e / (HEAD_DIM / 2u), d = e % (HEAD_DIM / 2u) * 2u;
-        vec2 pair = vec2(0.0);
-        if (base + j < limit) {
-            uint at = ((base + j) * p.n_head_kv + kv_head) * HEAD_DIM + d;
 #ifdef F16
-            pair = unpackHalf2x16(values ? v[p.v_base + at / 2u] : k[p.k_base + at / 2u]);
+vec4 four(uvec2 u) { return vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y)); }
+const uint UNIT = 2u;  // words of four values
 #else
-            pair = uintBitsToFloat(values ? uvec2(v[p.v_base + at], v[p.v_base + at + 1u])
-                                          : uvec2(k[p.k_base + at], k[p.k_base + at + 1u]));
+vec4 four(uvec4 u) { return uintBitsToFloat(u); }
+const uint UNIT = 4u;
 #endif
+
+// Positions [base, base + BT) of one head into kv[]; those from `limit` on are zero
+void load_tile(bool values, uint base, uint limit, uint kv_head) {
+    for (uint e = gl_LocalInvocationID.x; e < BT * DIM; e += WORKGROUP) {
+        uint j = e / DIM, at = ((base + j) * p.n_head_kv + kv_head) * DIM + e % DIM;
+        vec4 u = vec4(0.0);
+        if (base + j < limit)
+            u = values ? four(v[p.v_base / UNIT + at]) : four(k[p.k_base / UNIT + at]);
+        kv[j * PITCH + e % DIM] = u;
+    }
+}
+
+// Lane t: position t % BT for the queries t / BT + i * STRIDE
+void score(uint base, uint first_own) {
+    uint j = gl_LocalInvocationID.x % BT, q0 = gl_LocalInvocationID.x / BT;
+    vec4 sums[SCORES];
+    [[unroll]] for (uint i = 0u; i < SCORES; i++) sums[i] = vec4(0.0);
+    for (uint d = 0u; d < DIM; d++) {
+        vec4 key = kv[j * PITCH + d];
+        [[unroll]] for (uint i = 0u; i < SCORES; i++)
+            sums[i] = fma(qs[min(q0 + i * STRIDE, BQ - 1u) * DIM + d], key, sums[i]);
+    }
+    [[unroll]] for (uint i = 0u; i < SCORES; i++) {
+        uint q = q0 + i * STRIDE, own = first_own + q;
+        bool seen = base + j <= own && (p.window == 0u || base + j + p.window > own);
+        float s = (sums[i].x + sums[i].y) + (sums[i].z + sums[i].w);
+        if (q < BQ) ps[q * BT + j] = seen ? s : NEVER;
+    }
+}
+
+// Scores to exp(score - largest so far), PARTS lanes per query
+void soften() {
+    uint q = gl_LocalInvocationID.x / PARTS, first = gl_LocalInvocationID.x % PARTS;
+    bool real = q < BQ;
+    float next = NEVER, sum = 0.0;
+    if (real) {
+        for (uint j = first; j < BT; j += PARTS) next = max(next, ps[q * BT + j]);
+        part[q * PARTS + first] = next;
+    }
+    barrier();
+    if (real) {
+        next = best[q];
+        for (uint i = 0u; i < PARTS; i++) next = max(next, part[q * PARTS + i]);
+        for (uint j = first; j < BT; j += PARTS) {
+            float s = ps[q * BT + j], e = s == NEVER ? 0.0 : exp(s - next);
+            ps[q * BT + j] = e;
+            sum += e;
         }
-        kv[j * PITCH + d] = pair.x;
-        kv[j * PITCH + d + 1u] = pair.y;
+    }
+    barrier();
+    if (real) part[q * PARTS + first] = sum;
+    barrier();
+    if (real && first == 0u) {
+        shrink[q] = exp(best[q] - next);
+        sum = 0.0;
+        for (uint i = 0u; i < PARTS; i++) sum += part[q * PARTS + i];
+        best[q] = next;
+        total[q] = total[q] * shrink[q] + sum;
     }
 }
 
@@ -55,58 +116,36 @@ void main() {
     uint q0 = gl_WorkGroupID.x * BQ, head = gl_WorkGroupID.y;
     if (step[STEP_STOP] != 0u || q0 >= n) return;
     uint kv_head = head / (p.n_head / p.n_head_kv);
-    uint stride = (p.n_head + 2u * p.n_head_kv) * HEAD_DIM;
-    for (uint e = t; e < BQ * HEAD_DIM; e += WORKGROUP) {
-        uint row = min(q0 + e / HEAD_DIM, n - 1u);
-        qs[e] = qkv[row * stride + head * HEAD_DIM + e % HEAD_DIM] * p.scale;
-    }
+    uint stride = (p.n_head + 2u * p.n_head_kv) * DIM;
+    for (uint e = t; e < BQ * DIM; e += WORKGROUP)
+        qs[e] = qkv[min(q0 + e / DIM, n - 1u) * stride + head * DIM + e % DIM] * p.scale;
     if (t < BQ) { best[t] = NEVER; total[t] = 0.0; }
-    float acc[OUTS];
-    for (uint i = 0u; i < OUTS; i++) acc[i] = 0.0;
+    uint team = t / DIM, d = t % DIM;
+    vec4 outs[OUTS];
+    [[unroll]] for (uint i = 0u; i < OUTS; i++) outs[i] = vec4(0.0);
     uint limit = pos + min(q0 + BQ, n);  // one past the last position that any row sees
     uint first = p.window != 0u && pos + q0 + 1u > p.window ? pos + q0 + 1u - p.window : 0u;
     for (uint base = first; base < limit; base += BT) {
         barrier();
         load_tile(false, base, limit, kv_head);
         barrier();
-        for (uint e = t; e < BQ * BT; e += WORKGROUP) {
-            uint q = e / BT, j = e % BT, own = pos + q0 + q;
-            float s = NEVER;
-            if (base + j <= own && (p.window == 0u || base + j + p.window > own)) {
-                s = 0.0;
-                for (uint d = 0u; d < HEAD_DIM; d++)
-                    s = fma(qs[q * HEAD_DIM + d], kv[j * PITCH + d], s);
-            }
-            ps[e] = s;
-        }
+        score(base, pos + q0);
         barrier();
         load_tile(true, base, limit, kv_head);
-        if (t < BQ) {
-            float next = best[t];
-            for (uint j = 0u; j < BT; j++) next = max(next, ps[t * BT + j]);
-            shrink[t] = exp(best[t] - next);
-            float sum = 0.0;
-            for (uint j = 0u; j < BT; j++) {
-                float s = ps[t * BT + j], e = s == NEVER ? 0.0 : exp(s - next);
-                ps[t * BT + j] = e;
-                sum += e;
-            }
-            best[t] = next;
-            total[t] = total[t] * shrink[t] + sum;
-        }
+        soften();
         barrier();
-        for (uint i = 0u; i < OUTS; i++) {
-            uint e = t + i * WORKGROUP;
-            if (e >= BQ * HEAD_DIM) break;
-            uint q = e / HEAD_DIM, d = e % HEAD_DIM;
-            float sum = acc[i] * shrink[q];
-            for (uint j = 0u; j < BT; j++) sum = fma(ps[q * BT + j], kv[j * PITCH + d], sum);
-            acc[i] = sum;
+        if (team >= TEAMS) continue;
+        [[unroll]] for (uint i = 0u; i < OUTS; i++) outs[i] *= shrink[min(team + i * TEAMS, BQ - 1u)];
+        for (uint j = 0u; j < BT; j++) {
+            vec4 value = kv[j * PITCH + d];
+            [[unroll]] for (uint i = 0u; i < OUTS; i++)
+                outs[i] = fma(vec4(ps[min(team + i * TEAMS, BQ - 1u) * BT + j]), value, outs[i]);
         }
     }
-    for (uint i = 0u; i < OUTS; i++) {
-        uint e = t + i * WORKGROUP, row = q0 + e / HEAD_DIM;
-        if (e >= BQ * HEAD_DIM || row >= n) break;
-        y[(row * p.n_head + head) * HEAD_DIM + e % HEAD_DIM] = acc[i] / total[e / HEAD_DIM];
+    if (team >= TEAMS) return;
+    [[unroll]] for (uint i = 0u; i < OUTS; i++) {
+        uint q = team + i * TEAMS;
+        if (q < BQ && q0 + q < n)
+            y[((q0 + q) * p.n_head + head) * DIM + d] = outs[i] / total[q];
     }
 }

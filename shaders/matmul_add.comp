@@ -5,7 +5,7 @@
 #include "types.glsl"
 #include "step.glsl"
 
-READS(0, float, x)
+READS(0, vec4, x)
 WEIGHT(1, w)
 UPDATES(2, float, y)
 READS(3, uint, step)

@@ -77,7 +77,18 @@ def test_golden_int8(vulkan: Device, fmt: str) -> None:
     ids = [int(t) for t in ref["prompt_2"]]
     got = np.concatenate([r.logits([t], i) for i, t in enumerate(ids)])
     assert nmse(got, ref["ref_logits_2"]) <= 5e-3
+    assert nmse(r.logits(ids), ref["ref_logits_2"]) <= 5e-3
     assert "int8" in r.describe
+
+
+def test_golden_auto(vulkan: Device) -> None:
+    """The products that the device chooses: matrix cores in batches where it has some."""
+    path, ref = golden_model("llama.Q4_K")
+    c = open_model(path)
+    r = VulkanRunner(c, model_spec(c), vulkan, 256, batch=64)
+    ids = [int(t) for t in ref["prompt_2"]]
+    limit = 5e-3 if "int8 products in batches" in r.describe else 1e-4
+    assert nmse(r.logits(ids), ref["ref_logits_2"]) <= limit
 
 
 def test_batches_agree(vulkan: Device, tmp_path: Path) -> None:

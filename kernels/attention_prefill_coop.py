@@ -1,0 +1,80 @@
+"""attention_prefill_coop: causal attention of a batch over a float16 cache, on matrix cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from .attention_prefill import reference
+from .kernel import Case, Kernel, Launch, Params, Shaped
+from .limits import Limits
+from .reference import step_words
+
+TILE = 32  # positions at a time
+LIMIT = 2e-6  # f16 queries and weights
+
+
+def needs(limits: Limits) -> bool:
+    """Matrix cores, and lanes that can exchange values."""
+    return limits.coopmat and limits.subgroups
+
+
+def suits(head_dim: int, limits: Limits) -> bool:
+    """Whether heads of this size can be cut into the device's matrices and fit its memory."""
+    _, n, k = limits.coopmat_shape
+    whole = head_dim % 16 == 0 and head_dim % n == 0 and head_dim % k == 0
+    return whole and head_dim <= 256 and shared_bytes(1, head_dim, limits) <= limits.shared_bytes
+
+
+def shared_bytes(subgroups: int, head_dim: int, limits: Limits) -> int:
+    """Shared memory of a workgroup, as in shaders/attention_prefill_coop.glsl."""
+    m, n, _ = limits.coopmat_shape
+    own = max(m * (TILE // 4 + 1), m * (TILE // 8 + 1) + m * n // 4)
+    return 16 * (2 * TILE * (head_dim // 8 + 1) + subgroups * own)
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """(query tiles, query heads) workgroups of as many subgroups as still occupy the device."""
+    dim, heads = int(params["head_dim"]), int(params["n_head"])
+    m, n, k = limits.coopmat_shape
+    most = min(limits.workgroup_invocations, limits.workgroup_size[0])
+    subgroups = 4
+    while subgroups > 1 and (
+        subgroups * limits.subgroup_size > most
+        or shared_bytes(subgroups, dim, limits) > limits.shared_bytes
+        or -(-rows // (subgroups * m)) * heads < limits.compute_units
+    ):
+        subgroups //= 2
+    size = subgroups * limits.subgroup_size
+    build = f"F16.{'HALF' if ops['y'].format_name == 'F16' else 'WIDE'}"
+    grid = (-(-rows // (subgroups * m)), heads, 1)
+    spec = (size, limits.subgroup_size, dim, TILE, m, n, k)
+    return Launch(build, spec, grid, limits.subgroup_size)
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Both results; empty and filled caches; ragged tiles; grouped heads; a window."""
+    for n, pos, n_head, n_head_kv, dim, window, dtype in (
+        (7, 0, 9, 3, 64, 0, np.float32), (40, 33, 4, 2, 128, 0, np.float16),
+        (17, 5, 2, 1, 80, 0, np.float16), (1, 99, 2, 2, 256, 0, np.float32),
+        (130, 70, 4, 2, 128, 50, np.float32), (64, 300, 3, 1, 64, 0, np.float16),
+    ):
+        width = n_head_kv * dim
+        qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
+        ops = {
+            "qkv": qkv.astype(np.float32),
+            "k": rng.standard_normal((pos + n + 2, width)).astype(np.float16),
+            "v": rng.standard_normal((pos + n + 2, width)).astype(np.float16),
+            "y": np.zeros((n, n_head * dim), dtype), "step": step_words(n, pos),
+        }  # fmt: skip
+        params: dict[str, int | float] = {
+            "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
+            "scale": dim**-0.5, "window": window,
+        }  # fmt: skip
+        name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+        yield Case(f"{name} window={window}", ops, params, rows=n, limit=LIMIT)
+
+
+KERNEL = Kernel("attention_prefill_coop", launch, reference, cases, needs=needs)

@@ -1,0 +1,15 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define ADD 1
+#include "types.glsl"
+#include "step.glsl"
+
+READS(0, uvec4, x)
+WEIGHT(1, w)
+UPDATES(2, float, y)
+READS(3, uint, step)
+PUSH { uint cols; uint rows; uint x_stride; uint y_stride; uint y_off; PLANES(w); } p;
+
+#include "blocks.glsl"
+#include "matmul_int8.glsl"
