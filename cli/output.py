@@ -59,8 +59,8 @@ class TextOut:
         self._raw.flush()
 
     def end(self) -> None:
-        """On a terminal, finish the line; files and pipes hold the generated text alone."""
-        if self._tty and self._last not in ("", "\n"):
+        """Finish the last line of a text: what follows on the same terminal or pipe is apart."""
+        if self._last not in ("", "\n"):
             self._raw.write(b"\n")
             self._raw.flush()
 

@@ -43,11 +43,11 @@ class Session:
         check_fits(len(ids), n_ctx)
         if n_ctx > spec.n_ctx_train:
             warn(f"a context of {n_ctx} exceeds the {spec.n_ctx_train} positions of training")
-        if job.fresh_seed and not job.sampling.greedy:
-            note(f"seed: {job.sampling.seed}")
         with load(self.model, replace(job.config, n_ctx=n_ctx), self.interrupt) as opened:
             if job.verbose:
                 self.describe(opened, ids)
+            if job.fresh_seed and not job.sampling.greedy:
+                note(f"seed: {job.sampling.seed}")
             self.stream(opened, ids)
             self.report(opened)
         return EXIT_CODE if self.stats.finish is Finish.INTERRUPTED else 0
@@ -126,8 +126,8 @@ class Session:
         """Why it ended, where time went, and the rates as the last line."""
         stats, job = self.stats, self.job
         if stats.bad_logits:
-            warn(f"{stats.bad_logits} logits of {stats.generated} tokens were NaN or infinite and "
-                 "were left out; 'kompute-llm validate -m MODEL' looks for the cause")
+            warn(f"logits were NaN or infinite {stats.bad_logits} times and were left out; "
+                 "'kompute-llm validate -m MODEL' looks for the cause")
         if stats.finish is Finish.CONTEXT:
             note(f"the context of {opened.runner.n_ctx} tokens is full (-c sets it)")
         if job.verbose:

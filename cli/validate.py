@@ -61,10 +61,10 @@ def validate(args: tuple[str, ...], **options: Any) -> int:
             kernels = all_kernels(options["only"])
         if options["list_"]:
             return list_kernels(kernels)
-        if options["seed"] is None:
-            note(f"seed: {seed}")
         if check:
             check.check_file()  # faults of the file before minutes of kernels
+        if options["seed"] is None:
+            note(f"seed: {seed}")
         good = not kernels or check_kernels(kernels, options["device"], seed, interrupt)
         if check and not interrupt.pressed:
             good = check.run(interrupt) and good
