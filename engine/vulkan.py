@@ -269,7 +269,7 @@ class VulkanRunner:
         self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
 
     def poll(self) -> tuple[list[int], StopReason, int]:
-        """Tokens since the last poll, the stop reason, non-finite logits of the latest step."""
+        """Tokens since the last poll, the stop reason, non-finite logits since `begin`."""
         fresh, self._fresh = self._fresh, []
         return fresh, self._reason, self._bad
 

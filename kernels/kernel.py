@@ -148,7 +148,6 @@ Cases = Callable[[np.random.Generator], Iterator[Case]]
 class Kernel:
     """One kernel. `reference(**operands, **params)` writes its outputs in place (NumPy).
 
-    `fast` is an optional function of the same signature for the CPU executor (Numba).
     `launch(operands, params, rows, limits)` chooses build, constants and grid for a batch of up
     to `rows` tokens. `needs(limits)` says whether a device can run the kernel at all.
     """
@@ -157,7 +156,6 @@ class Kernel:
     launch: Launcher
     reference: Reference
     cases: Cases
-    fast: Reference | None = None
     needs: Callable[[Limits], bool] = lambda limits: True
 
     @cached_property

@@ -7,5 +7,5 @@ const uint STEP_COUNT = 4u;   // tokens generated so far
 const uint STEP_SEED_LO = 5u; // 64-bit seed of the random generator
 const uint STEP_SEED_HI = 6u;
 const uint STEP_DRAWS = 7u;   // random numbers drawn so far
-const uint STEP_BAD = 8u;     // non-finite logits seen in the latest step
+const uint STEP_BAD = 8u;     // non-finite logits of all steps since the generation began
 const uint STEP_WORDS = 16u;
