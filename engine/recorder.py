@@ -31,6 +31,20 @@ def push_words(kernel: Kernel, values: Mapping[str, int | float]) -> Array:
     return words
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """One dispatch, ready to be recorded any number of times."""
+
+    algorithm: Any
+    push: Array
+    grid: tuple[int, int, int]
+    independent: bool
+
+    def record(self, device: Device, seq: Any) -> None:
+        """Append it to a sequence."""
+        device.record(seq, self.algorithm, self.push, self.grid, self.independent)
+
+
 class Algorithms:
     """kp algorithms by (kernel, build, constants, bindings), made when first needed."""
 
@@ -51,16 +65,22 @@ class Algorithms:
             self._made[key] = algorithm, tensors
         return self._made[key][0]
 
+    def prepare(
+        self, kernel: Kernel, tensors: Mapping[str, Any], shapes: Mapping[str, Shaped],
+        params: Params, rows: int, independent: bool = False,
+    ) -> Prepared:
+        """What one launch records. `params` has all push words, also offsets of weights, caches."""
+        launch = kernel.launch(shapes, params, rows, self.device.limits)
+        bound = [tensors[b.name] for b in kernel.interface.bindings]
+        algorithm = self.get(kernel, launch, bound)
+        return Prepared(algorithm, push_words(kernel, params), launch.grid, independent)
+
     def record(
         self, seq: Any, kernel: Kernel, tensors: Mapping[str, Any], shapes: Mapping[str, Shaped],
         params: Params, rows: int, independent: bool = False,
     ) -> None:
-        """Record one launch. `params` has all push words, also offsets of weights and caches."""
-        launch = kernel.launch(shapes, params, rows, self.device.limits)
-        bound = [tensors[b.name] for b in kernel.interface.bindings]
-        algorithm = self.get(kernel, launch, bound)
-        push = push_words(kernel, params)
-        self.device.record(seq, algorithm, push, launch.grid, independent=independent)
+        """Record one launch."""
+        self.prepare(kernel, tensors, shapes, params, rows, independent).record(self.device, seq)
 
 
 @dataclass

@@ -23,15 +23,16 @@ from .container import Container
 from .device import Device
 from .errors import UsageError
 from .forward import Forward, PlanOptions, int8_obstacle
+from .pace import Pace
 from .plan import Buf, Plan, Role, Weight
-from .recorder import Algorithms, Hazards, offsets
+from .recorder import Algorithms, Hazards, Prepared, offsets
 from .rope import rope_table
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
-MAX_CHUNK = 32
+MAX_CHUNK = 16
 MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
 
@@ -53,7 +54,9 @@ class VulkanRunner:
     ) -> None:
         self.spec, self.n_ctx, self.device = spec, n_ctx, device
         widest = max(spec.n_embd, 2 * spec.n_ff, (spec.n_head + 2 * spec.n_head_kv) * spec.head_dim)
-        self.batch = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
+        most = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
+        self._pace = Pace(most, device.info.type, spec.n_params)
+        self.batch = self._pace.batch
         self.chunk = 1
         int8 = self._int8(container, math)
         products = self._products(math, int8)
@@ -62,7 +65,7 @@ class VulkanRunner:
         self.describe = f"{device.info.name} (Vulkan, {how}, {cache_k} keys, {cache_v} values)"
         units = device.limits.compute_units
         opts = PlanOptions(
-            n_ctx, self.batch, cache_k.upper(), cache_v.upper(),
+            n_ctx, most, cache_k.upper(), cache_v.upper(),
             choose_splits(units, spec.n_head_kv), binding_limit(device), int8, products,
             products == "f16" and (cache_k, cache_v) == ("f16", "f16")
             and attention_prefill_coop.needs(device.limits)
@@ -77,6 +80,7 @@ class VulkanRunner:
         self._algorithms = Algorithms(device)
         self._allocate(progress)
         self._plans: dict[tuple[Any, ...], Plan] = {}
+        self._ready: dict[tuple[Any, ...], list[Prepared]] = {}
         self._sequences: dict[tuple[Any, ...], Any] = {}
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profiling = False
@@ -160,15 +164,24 @@ class VulkanRunner:
 
     # --- recording -----------------------------------------------------------------------------
 
+    def _prepared(self, plan: Plan, rows: int) -> list[Prepared]:
+        """The dispatches of a plan for a batch of up to `rows`, made once."""
+        key = plan.name, len(plan.dispatches), rows
+        if key not in self._ready:
+            hazards = Hazards()
+            self._ready[key] = [
+                self._algorithms.prepare(
+                    d.kernel, {name: self._tensor(op) for name, op in d.operands.items()},
+                    d.operands, offsets(d, self._places), rows, hazards.admit(d),
+                )
+                for d in plan.dispatches
+            ]  # fmt: skip
+        return self._ready[key]
+
     def _record(self, seq: Any, plan: Plan, rows: int) -> list[str]:
         """Record a plan for a batch of up to `rows`; returns the phase of every dispatch."""
-        hazards = Hazards()
-        for d in plan.dispatches:
-            tensors = {name: self._tensor(op) for name, op in d.operands.items()}
-            self._algorithms.record(
-                seq, d.kernel, tensors, d.operands, offsets(d, self._places), rows,
-                independent=hazards.admit(d),
-            )  # fmt: skip
+        for prepared in self._prepared(plan, rows):
+            prepared.record(self.device, seq)
         return [d.phase.value for d in plan.dispatches]
 
     def _sequence(self, key: tuple[Any, ...], plan: Plan, rows: int, steps: int = 1) -> Any:
@@ -223,17 +236,24 @@ class VulkanRunner:
         self._buffers["tokens"].data()[: len(ids)] = np.asarray(ids, np.uint32)
 
     def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
-        """Append ids at the current position; with `sample`, draw the token after them."""
+        """Append ids at the current position; with `sample`, draw the token after them.
+
+        Adapts `batch` to the time that it takes.
+        """
         rows = 1
         while rows < len(ids):
             rows *= 2
-        rows = min(rows, self.batch)
+        rows = min(rows, self._pace.most)
         key = ("prompt" if sample else "feed", rows)
         if key not in self._plans:
             tail = (self._history, *(self._sampling if sample else ()))
             self._plans[key] = self._forward.prefill(rows, tail, head=sample)
         self._set_step(ids, self._pos)
-        self._eval(key, self._sequence(key, self._plans[key], rows))
+        seq = self._sequence(key, self._plans[key], rows)
+        start = time.perf_counter()
+        self._eval(key, seq)
+        self._pace.took(len(ids), time.perf_counter() - start)
+        self.batch = self._pace.batch
         self._pos += len(ids)
         if sample:
             self._collect()

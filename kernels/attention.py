@@ -35,7 +35,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     grid = (int(params["splits"]), n_head_kv, 1)
     dtype = ops["k"].format_name
     subgroup, size = limits.subgroup_size, limits.workgroup(128)
-    shared = size // subgroup * group * (dim + 2) * 4
+    shared = size // subgroup * group * (dim + 3) * 4 + group * 4
     if limits.subgroups and dim % 8 == 0 and group <= MAX_GROUP and shared <= limits.shared_bytes:
         spec = (size, group, dim, *lanes_and_unroll(dim, group, subgroup))
         return Launch(f"{dtype}.SG1", spec, grid, subgroup)

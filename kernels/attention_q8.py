@@ -15,8 +15,9 @@ MAX_SPLITS = 64
 
 
 def shared_bytes(group: int, dim: int, size: int, subgroup: int) -> int:
-    """Shared memory of one workgroup: its subgroups' sums, outputs, the states of all splits."""
-    return 4 * (size // subgroup * group * (dim + 2) + group * dim + 2 * group * MAX_SPLITS + 1)
+    """Shared memory of one workgroup: its subgroups' sums, the states of all splits, values."""
+    sums = size // subgroup * group * (dim + 3) + group
+    return 4 * (sums + 2 * group * MAX_SPLITS + 1 + (1 if subgroup >= 16 else size))
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:

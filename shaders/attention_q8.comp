@@ -29,45 +29,47 @@ PUSH {
 const float NEVER = -1e30;
 const uint MAX_SPLITS = 64u;
 
-shared float outs[GROUP * HEAD_DIM];
 shared float best[GROUP * MAX_SPLITS], weight[GROUP * MAX_SPLITS];
 shared bool last;
 #include "attention_sg.glsl"
+shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
 #include "quant16.glsl"
 
 // positions that a workgroup takes at once: fewer are not worth another one
 const uint MIN_SPLIT = WORKGROUP / LANES * UNROLL;
 
-// outs[] from the parts of all `used` splits of a head
-void join_splits(uint kv_head, uint used, uint t) {
-    uint row = HEAD_DIM + 2u, base = kv_head * GROUP * p.splits * row;
+// Loads the states of all `used` splits of a head.
+void load_splits(uint base, uint row, uint used, uint t) {
     for (uint e = t; e < GROUP * used; e += WORKGROUP) {
         uint at = base + (e / used * p.splits + e % used) * row;
         best[e] = part[at + HEAD_DIM];
         weight[e] = part[at + HEAD_DIM + 1u];
     }
     barrier();
-    for (uint e = t; e < GROUP * HEAD_DIM; e += WORKGROUP) {
-        uint g = e / HEAD_DIM, at = base + g * p.splits * row + e % HEAD_DIM;
-        float most = NEVER, sum = 0.0, total = 0.0;
-        for (uint s = 0u; s < used; s++) most = max(most, best[g * used + s]);
-        for (uint s = 0u; s < used; s += 8u) {
-            float v[8];  // eight loads on their way at once
-            FLAT for (uint j = 0u; j < 8u; j++) v[j] = part[at + min(s + j, used - 1u) * row];
-            FLAT for (uint j = 0u; j < 8u; j++) {
-                uint i = g * used + min(s + j, used - 1u);
-                float shrink = s + j < used ? exp(best[i] - most) : 0.0;
-                sum += shrink * v[j];
-                total += shrink * weight[i];
-            }
+}
+
+// Value e of the head's parts, joined
+float join_splits(uint base, uint row, uint used, uint e) {
+    uint g = e / HEAD_DIM, at = base + g * p.splits * row + e % HEAD_DIM;
+    float most = NEVER, sum = 0.0, total = 0.0;
+    for (uint s = 0u; s < used; s++) most = max(most, best[g * used + s]);
+    for (uint s = 0u; s < used; s += 8u) {
+        float v[8];  // eight loads on their way at once
+        FLAT for (uint j = 0u; j < 8u; j++) v[j] = part[at + min(s + j, used - 1u) * row];
+        FLAT for (uint j = 0u; j < 8u; j++) {
+            uint i = g * used + min(s + j, used - 1u);
+            float shrink = s + j < used ? exp(best[i] - most) : 0.0;
+            sum += shrink * v[j];
+            total += shrink * weight[i];
         }
-        outs[e] = sum / total;
     }
+    return sum / total;
 }
 
 void main() {
     if (step[STEP_STOP] != 0u) return;
-    uint split = gl_WorkGroupID.x, kv_head = gl_WorkGroupID.y, t = gl_LocalInvocationID.x;
+    uint split = gl_WorkGroupID.x, kv_head = gl_WorkGroupID.y;
+    uint t = gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
     uint len = step[STEP_POS] + 1u;
     uint start = p.window != 0u && len > p.window ? len - p.window : 0u;
     uint per = max((len - start + p.splits - 1u) / p.splits, MIN_SPLIT);
@@ -75,15 +77,10 @@ void main() {
     if (split >= used) return;
     uint t0 = start + split * per;
     attend(t0, min(t0 + per, len), kv_head);
-    if (used == 1u) {
-        for (uint e = t; e < GROUP * HEAD_DIM; e += WORKGROUP) {
-            vec3 r = joined_subgroups(e);
-            outs[e] = r.x / r.z;
-        }
-    } else {
-        uint out0 = (kv_head * GROUP * p.splits + split) * (HEAD_DIM + 2u);
+    uint row = HEAD_DIM + 2u, base = kv_head * GROUP * p.splits * row;
+    if (used > 1u) {
         for (uint e = t; e < GROUP * HEAD_DIM; e += WORKGROUP)
-            store_split(e, out0, p.splits * (HEAD_DIM + 2u));
+            store_split(e, base + split * row, p.splits * row);
         memoryBarrierBuffer();
         barrier();
         if (t == 0u) last = atomicAdd(arrived[kv_head], 1u) + 1u == used;
@@ -91,8 +88,18 @@ void main() {
         if (!last) return;
         memoryBarrierBuffer();
         if (t == 0u) arrived[kv_head] = 0u;
-        join_splits(kv_head, used, t);
+        load_splits(base, row, used, t);
     }
-    barrier();
-    quantize_outs(kv_head * GROUP * HEAD_DIM, GROUP * HEAD_DIM, t, WORKGROUP);
+    for (uint first = 0u; first < GROUP * HEAD_DIM; first += WORKGROUP) {
+        uint e = first + t, count = min(GROUP * HEAD_DIM - first, WORKGROUP);
+        float own = 0.0;
+        if (t < count) {
+            if (used > 1u) own = join_splits(base, row, used, e);
+            else {
+                vec3 r = joined_subgroups(e);
+                own = r.x / r.z;
+            }
+        }
+        quantize_values(kv_head * GROUP * HEAD_DIM + first, count, t, own);
+    }
 }

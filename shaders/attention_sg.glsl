@@ -13,6 +13,7 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 
 shared float heads[SUBGROUPS * GROUP * HEAD_DIM];
 shared float states[SUBGROUPS * GROUP * 2u];
+shared float shrinks[SUBGROUPS * GROUP], mosts[GROUP];
 
 struct Eight { vec4 lo; vec4 hi; };
 
@@ -146,19 +147,27 @@ void attend(uint t0, uint t1, uint kv_head) {
             states[(gl_SubgroupID * GROUP + g) * 2u + 1u] = total[g];
         }
     barrier();
+    // by how much every subgroup's sums shrink to the common maximum
+    for (uint i = gl_LocalInvocationID.x; i < SUBGROUPS * GROUP; i += WORKGROUP) {
+        uint g = i % GROUP;
+        float most = NEVER;
+        for (uint j = 0u; j < SUBGROUPS; j++) most = max(most, states[(j * GROUP + g) * 2u]);
+        shrinks[i] = exp(states[i * 2u] - most);
+        mosts[g] = most;
+    }
+    barrier();
 }
 
 // Value e (head e / HEAD_DIM of the group) of all subgroups: (sum of values, maximum, sum of exp)
 vec3 joined_subgroups(uint e) {
     uint g = e / HEAD_DIM;
-    float most = NEVER, sum = 0.0, weights = 0.0;
-    for (uint j = 0u; j < SUBGROUPS; j++) most = max(most, states[(j * GROUP + g) * 2u]);
+    float sum = 0.0, weights = 0.0;
     for (uint j = 0u; j < SUBGROUPS; j++) {
-        float shrink = exp(states[(j * GROUP + g) * 2u] - most);
+        float shrink = shrinks[j * GROUP + g];
         sum += shrink * heads[j * GROUP * HEAD_DIM + e];
         weights += shrink * states[(j * GROUP + g) * 2u + 1u];
     }
-    return vec3(sum, most, weights);
+    return vec3(sum, mosts[g], weights);
 }
 
 // Writes value e of a split to part[].

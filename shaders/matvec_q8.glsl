@@ -27,7 +27,7 @@ const uint WG_ROWS = GROUPS * ROWS;
 shared float partial[GROUPS * SUMS * KSPLIT];
 
 #if defined(ADD) || defined(SWIGLU)
-shared float outs[WG_ROWS];
+shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "quant16.glsl"
 #endif
 
@@ -41,15 +41,15 @@ float row_sum(uint row, uint matrix) {
 
 #ifdef ROPE
 // Rows of q are rotated in pairs and kept, rows of k rotated and v plain go into the caches.
-void store_pair(uint row, float a, float b) {
+vec2 turn(uint row, uint pos) {
+    uint d = row % p.head_dim;
+    bool turns = row < (p.n_head + p.n_head_kv) * p.head_dim && d < p.n_rot;
+    return turns ? rope[pos * (p.n_rot / 2u) + d / 2u] : vec2(1.0, 0.0);
+}
+
+void store_pair(uint row, uint pos, vec2 cs, float x0, float x1) {
     uint q_dim = p.n_head * p.head_dim, kv_dim = p.n_head_kv * p.head_dim;
-    uint pos = step[STEP_POS], d = row % p.head_dim;
-    if (row < q_dim + kv_dim && d < p.n_rot) {
-        vec2 cs = rope[pos * (p.n_rot / 2u) + d / 2u];
-        float r = a * cs.x - b * cs.y;
-        b = a * cs.y + b * cs.x;
-        a = r;
-    }
+    float a = x0 * cs.x - x1 * cs.y, b = x0 * cs.y + x1 * cs.x;
     if (row < q_dim) {
         y[row] = a;
         y[row + 1u] = b;
@@ -70,14 +70,22 @@ void store_pair(uint row, float a, float b) {
 #endif
 
 void main() {
-    // the stop flag and the norm are needed at the end only: their loads overlap the product
+    // what is needed at the end only is loaded here, so that its latency overlaps the product's
     bool stopped = step[STEP_STOP] != 0u;
-    uint lane = gl_SubgroupInvocationID % LANES, t = gl_LocalInvocationID.x;
+    uint lane = gl_SubgroupInvocationID % LANES;
+    uint t = gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
     uint part = gl_SubgroupID % KSPLIT;
     uint group = gl_SubgroupID / KSPLIT * PER_SUBGROUP + gl_SubgroupInvocationID / LANES;
     uint wg = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     uint wg_row = wg * WG_ROWS, row0 = wg_row + group * ROWS;
-    uint chunks = p.cols / 32u;
+    uint chunks = p.cols / 32u, count = min(p.rows - min(wg_row, p.rows), WG_ROWS);
+#if defined(ROPE)
+    uint pos = step[STEP_POS];
+    vec2 cs = 2u * t < count ? turn(p.y_off + wg_row + 2u * t, pos) : vec2(1.0, 0.0);
+#elif defined(ADD)
+    float own = t < count ? y[wg_row + t] : 0.0;
+    float gain = t < count ? uintBitsToFloat(g[p.g_p0 + wg_row + t]) : 0.0;
+#endif
 #ifdef NORM
     float squares = 0.0;
     for (uint i = gl_SubgroupInvocationID; i < p.cols / 16u; i += SUBGROUP) squares += ssq[i];
@@ -113,34 +121,24 @@ void main() {
     if (lane == 0u)
         FLAT for (uint i = 0u; i < SUMS; i++) partial[(group * SUMS + i) * KSPLIT + part] = acc[i];
     barrier();
-    uint count = min(p.rows - wg_row, WG_ROWS);
 #if defined(ROPE)
-    for (uint r = 2u * t; r < count; r += 2u * WORKGROUP)
-        store_pair(p.y_off + wg_row + r, row_sum(r, 0u) * norm, row_sum(r + 1u, 0u) * norm);
+    if (2u * t < count)
+        store_pair(p.y_off + wg_row + 2u * t, pos, cs, row_sum(2u * t, 0u) * norm,
+                   row_sum(2u * t + 1u, 0u) * norm);
 #elif defined(SWIGLU)
-    for (uint r = t; r < count; r += WORKGROUP) {
-        float gate = row_sum(r, 0u) * norm;
-        outs[r] = gate / (1.0 + exp(-gate)) * (row_sum(r, 1u) * norm);
-    }
-    barrier();
-    quantize_outs(wg_row, count, t, WORKGROUP);
-#elif defined(ADD)
-    float own = 0.0;
+    float gated = 0.0;
     if (t < count) {
-        own = y[wg_row + t] + row_sum(t, 0u);
+        float gate = row_sum(t, 0u) * norm;
+        gated = gate / (1.0 + exp(-gate)) * (row_sum(t, 1u) * norm);
+    }
+    quantize_values(wg_row, count, t, gated);
+#elif defined(ADD)
+    if (t < count) {
+        own += row_sum(t, 0u);
         y[wg_row + t] = own;
-        outs[t] = own;
     }
-    barrier();
-    for (uint i = t; i < count / 16u; i += WORKGROUP) {
-        float sum = 0.0;
-        for (uint j = 0u; j < 16u; j++) sum += outs[i * 16u + j] * outs[i * 16u + j];
-        ssq[wg_row / 16u + i] = sum;
-    }
-    barrier();
-    if (t < count) outs[t] = own * uintBitsToFloat(g[p.g_p0 + wg_row + t]);
-    barrier();
-    quantize_outs(wg_row, count, t, WORKGROUP);
+    store_squares(wg_row, count, t, own);
+    quantize_values(wg_row, count, t, own * gain);
 #else
     for (uint r = t; r < count; r += WORKGROUP)
         y[p.y_off + wg_row + r] = row_sum(r, 0u) * norm;
