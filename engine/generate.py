@@ -75,12 +75,12 @@ def _prefill(
     runner: Runner, ids: Sequence[int], sample: bool, stats: Stats, stopped: Callable[[], bool]
 ) -> bool:
     """Feed the prompt in batches. False when interrupted."""
-    for start in range(0, len(ids), runner.batch):
+    while stats.processed < len(ids):
         if stopped():
             stats.finish = Finish.INTERRUPTED
             return False
-        part = ids[start : start + runner.batch]
-        last = start + len(part) == len(ids)
+        part = ids[stats.processed : stats.processed + runner.batch]
+        last = stats.processed + len(part) == len(ids)
         began = time.perf_counter()
         runner.prefill(part, sample=sample and last)
         stats.prompt_seconds += time.perf_counter() - began

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_runner import Script
+from fake_runner import FakeRunner, Script
 from fixtures import Model, write_tiny
 
 from cli import invoke
@@ -80,6 +80,20 @@ def test_work_and_warm_up(script: Script, tiny: Path) -> None:
     script.calls.clear()
     assert invoke("bench", tiny, "tg8", "-r", 1, "--no-warmup").exit_code == 0
     assert script.calls == ["prefill 1", "decode 3", "decode 3", "decode 2", "close"]
+
+
+def test_warm_up_lasts_until_batches_are_settled(
+    script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefill = FakeRunner.prefill
+
+    def growing(self: FakeRunner, ids: Any, *, sample: bool) -> None:
+        prefill(self, ids, sample=sample)
+        self.batch = 8
+
+    monkeypatch.setattr(FakeRunner, "prefill", growing)
+    assert invoke("bench", tiny, "pp8", "-r", 1).exit_code == 0
+    assert script.calls == ["prefill 4", "prefill 4", "prefill 8", "prefill 8", "close"]
 
 
 def test_json(script: Script, tiny: Path) -> None:

@@ -39,6 +39,19 @@ def test_prompt_goes_in_batches_and_only_the_last_one_samples() -> None:
     assert (stats.prompt, stats.processed, stats.generated) == (10, 10, 1)
 
 
+def test_batches_may_grow_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    prefill = FakeRunner.prefill
+
+    def growing(self: FakeRunner, ids: Sequence[int], *, sample: bool) -> None:
+        prefill(self, ids, sample=sample)
+        self.batch *= 2
+
+    monkeypatch.setattr(FakeRunner, "prefill", growing)
+    script = Script(ids=[7])
+    play(script, range(30), n=1)
+    assert script.calls == ["prefill 4", "prefill 8", "prefill 16", "prefill 2"]
+
+
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 7, 8])
 def test_exactly_n_tokens(n: int) -> None:
     out, stats, runner = play(Script(ids=[1, 2, 3, 4, 5]), [9], n=n)
