@@ -53,10 +53,13 @@ def load(model: Model, config: RunnerConfig, interrupt: Interrupt) -> Iterator[O
             interrupt.check()
             bar(done, total)
 
-        opened = choice.open_runner(model.container, model.spec, config, progress)
+        def tell(text: str) -> None:
+            note(f"note: {text}")
+
+        opened = choice.open_runner(model.container, model.spec, config, progress, tell)
     try:
         for text in opened.notes:
-            note(f"note: {text}")
+            tell(text)
         yield opened
     finally:
         opened.runner.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,8 +57,8 @@ class ModelCheck:
         with load(model, self.config, interrupt) as opened:
             if self.verbose:
                 note("\n".join(describe(model, opened)))
-            math = "int8" if "int8" in opened.runner.describe else "f32"
-            allowed = limit(math, (self.config.cache_k, self.config.cache_v))
+            kind = products(opened.runner.describe)
+            allowed = limit(kind, (self.config.cache_k, self.config.cache_v))
             with load(model, self.oracle, interrupt) as reference:
                 pair = opened.runner, reference.runner
                 return list(compare_runners(*pair, seed=self.seed, allowed=allowed))
@@ -75,6 +76,12 @@ class ModelCheck:
         others = "" if bad > 1 else ", or token_embd, output_norm, output"
         where = f"blk.{bad - 1}{others}"
         return (f"first bad layer: {where}", "", "", "", "", "", "")
+
+
+def products(describe: str) -> str:
+    """The coarsest products that a runner says it takes: "int8", "f16" or "f32"."""
+    taken = re.findall(r"(\w+) (?:products|in batches)", describe)
+    return next((kind for kind in ("int8", "f16") if kind in taken), "f32")
 
 
 def check_text(model: Model) -> None:

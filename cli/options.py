@@ -100,9 +100,9 @@ def device_options() -> Decorator:
                show_default=True, help="Type of the values in the KV cache."),
         option("-b", "--batch", section=section, type=click.IntRange(1, 512), default=512,
                show_default=True, metavar="N",
-               help="Prompt tokens per submit; fewer where a watchdog ends long work."),
-        option("-t", "--threads", section=section, type=click.IntRange(min=1), metavar="N",
-               help="Threads of the CPU executor. [all cores]"),
+               help="Most prompt tokens per submit; it takes fewer where they last long."),
+        option("-t", "--threads", section=section, type=click.IntRange(1, 512), metavar="N",
+               help="Threads of the CPU executor. [one per physical core]"),
     )
 
 

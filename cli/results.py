@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from ..engine.cpu_cores import available_cores
 from ..engine.stats import Summary, summarize
 from .tables import count, markdown_row, markdown_rule, size
 
@@ -40,7 +40,7 @@ class Setup:
     @property
     def threads(self) -> int:
         """Threads of the CPU executor."""
-        return self.config.threads or len(os.sched_getaffinity(0))
+        return self.config.threads or available_cores()
 
     def cells(self) -> list[tuple[Column, str]]:
         """The columns before the test, with what they hold; unusual settings get their own."""
@@ -140,7 +140,7 @@ def as_json(setup: Setup, result: Result) -> dict[str, Any]:
         "backends": setup.opened.backend,
         "device": setup.opened.runner.describe,
         "n_threads": setup.threads,
-        "n_batch": setup.opened.runner.batch,
+        "n_batch": config.batch,
         "type_k": config.cache_k,
         "type_v": config.cache_v,
         "math": config.math,

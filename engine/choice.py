@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import ContextError, DeviceError
-from .runner import Opened, Progress, RunnerConfig
+from .runner import Notify, Opened, Progress, RunnerConfig, unheard
 
 if TYPE_CHECKING:
     from .container import Container
@@ -20,8 +20,9 @@ ANY_VULKAN = "vulkan"  # the best Vulkan device, a software one too
 
 
 def open_runner(
-    container: Container, spec: ModelSpec, config: RunnerConfig, progress: Progress
-) -> Opened:
+    container: Container, spec: ModelSpec, config: RunnerConfig, progress: Progress,
+    notify: Notify = unheard,
+) -> Opened:  # fmt: skip
     """Load a model where `config.device` says; the notes say what was chosen and why.
 
     Raises DeviceError for a device that is not there or fails, ContextError for a KV cache that
@@ -29,7 +30,7 @@ def open_runner(
     """
     which = (config.device or "").strip().casefold()
     if which == "cpu":
-        return _open_cpu(container, spec, config, progress)
+        return _open_cpu(container, spec, config, progress, notify)
     from .device_info import choose  # no Vulkan is touched when the CPU was asked for
 
     if which:
@@ -37,7 +38,7 @@ def open_runner(
         return _open_vulkan(container, spec, config, progress, info)
     gpu, why = find_gpu()
     if gpu is None:
-        return _open_cpu(container, spec, config, progress, f"{why}: using the CPU")
+        return _open_cpu(container, spec, config, progress, notify, f"{why}: using the CPU")
     return _open_vulkan(container, spec, config, progress, gpu)
 
 
@@ -61,14 +62,16 @@ def find_gpu() -> tuple[DeviceInfo | None, str]:
 
 
 def _open_cpu(
-    container: Container, spec: ModelSpec, config: RunnerConfig, progress: Progress, *notes: str
-) -> Opened:
+    container: Container, spec: ModelSpec, config: RunnerConfig, progress: Progress,
+    notify: Notify, *notes: str,
+) -> Opened:  # fmt: skip
     from .cpu import CpuRunner
 
     check_context(spec, config, host_free(), "host memory")
     runner = CpuRunner(
         container, spec, config.n_ctx, cache_k=config.cache_k, cache_v=config.cache_v,
         math=config.math, batch=config.batch, threads=config.threads, progress=progress,
+        notify=notify,
     )  # fmt: skip
     return Opened(runner, "CPU", notes)
 

@@ -51,7 +51,7 @@ class Comparison:
 
 
 def limit(math: str, cache: tuple[str, str]) -> float:
-    """The NMSE allowed for a path: "int8" or "f32" products, types of keys and values."""
+    """The NMSE allowed for a path: "int8", "f16" or "f32" products, types of keys and values."""
     if math == "int8":
         return LIMIT_INT8
     return LIMIT_F32 if math == "f32" and set(cache) == {"f32"} else LIMIT_F16

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..kernels import fast
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .container import Container
@@ -24,6 +25,7 @@ from .errors import UsageError
 from .forward import Forward, PlanOptions
 from .plan import Plan, Role
 from .rope import rope_table
+from .runner import Notify, unheard
 from .sampler import Sampling, seed_words, settings_words
 from .spec import ModelSpec
 from .step import StopReason
@@ -34,6 +36,7 @@ MAX_SPLITS = 16
 BATCH = 512
 TOUCH = 16 << 20  # bytes of weights read between two reports of progress
 PAGE = 4096
+COMPILING = "compiling kernels for this processor: about 10 s, at the first start only"
 
 
 def choose_splits(threads: int, n_head_kv: int) -> int:
@@ -55,7 +58,7 @@ class CpuRunner:
         self, container: Container, spec: ModelSpec, n_ctx: int, *,
         cache_k: str = "f16", cache_v: str = "f16", math: str = "auto",
         batch: int = BATCH, threads: int | None = None, reference: bool = False,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Callable[[int, int], None] | None = None, notify: Notify = unheard,
     ) -> None:  # fmt: skip
         if math not in ("auto", "f32"):
             raise UsageError(f"--math {math}: the CPU computes products in f32 only")
@@ -65,6 +68,8 @@ class CpuRunner:
         kind = "references" if reference else f"{count} thread{'s' if count > 1 else ''}"
         self.describe = f"CPU ({kind}, f32 products, {cache_k} keys, {cache_v} values)"
         self._team = None if reference else Team(count)
+        if not reference:
+            fast.on_compile(lambda: notify(COMPILING))
         self._storage = Storage()
         self._forward = self._prepare(container, cache_k, cache_v, count)
         self._compile()

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from .spec import ModelSpec
 
 Progress = Callable[[int, int], None]  # (bytes loaded, bytes in all); may raise to stop loading
+Notify = Callable[[str], None]  # told at once, while loading, what the user may wonder about
+
+
+def unheard(text: str) -> None:
+    """The `Notify` of nobody."""
 
 
 class Runner(Protocol):
@@ -29,7 +34,7 @@ class Runner(Protocol):
     spec: ModelSpec
     n_ctx: int  # positions in the KV cache
     describe: str  # "NVIDIA H200 (vulkan, f32 products, f16 KV)"
-    batch: int  # most ids per `prefill` call
+    batch: int  # most ids for the next `prefill` call; adapts
     chunk: int  # decode steps per submit that keep streaming smooth (<= 50 ms); adapts
 
     def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
@@ -76,8 +81,8 @@ class RunnerConfig:
     cache_k: str = "f16"  # "f16" or "f32"
     cache_v: str = "f16"
     math: str = "auto"  # products: "auto", "f32" or "int8" (activations quantized to int8)
-    batch: int = 512  # prompt tokens per submit
-    threads: int | None = None  # CPU executor; None: all cores
+    batch: int = 512  # most prompt tokens per submit
+    threads: int | None = None  # CPU executor; None: one per physical core
 
 
 @dataclass(frozen=True)

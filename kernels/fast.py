@@ -95,6 +95,14 @@ FAST: dict[str, Fast] = {
 }  # fmt: skip
 
 
+_waiting: list[Callable[[], None]] = []
+
+
+def on_compile(tell: Callable[[], None]) -> None:
+    """Call `tell` as soon as a kernel had to be compiled, because more of them will follow."""
+    _waiting[:] = [tell]
+
+
 @cache
 def compiled(name: str, format_name: str) -> int:
     """Address of f(args, team, me, members) for a weight format, "" where there is none."""
@@ -102,6 +110,8 @@ def compiled(name: str, format_name: str) -> int:
     source = fast.make(NUMBERS[format_name]) if fast.weight else fast.make()
     made: Any = cfunc(SIGNATURE, cache=True, error_model="numpy")(source)
     _KEPT.append(made)
+    if _waiting and not made.cache_hits:
+        _waiting.pop()()
     return int(made.address)
 
 

@@ -35,7 +35,9 @@ class Script:
     configs: list[RunnerConfig] = field(default_factory=list)
     samplings: list[Any] = field(default_factory=list)
 
-    def open(self, container: Any, spec: Any, config: RunnerConfig, progress: Any) -> Opened:
+    def open(
+        self, container: Any, spec: Any, config: RunnerConfig, progress: Any, *_: Any
+    ) -> Opened:
         """Stands in for engine.runner.open_runner."""
         self.configs.append(config)
         progress(1, 2)

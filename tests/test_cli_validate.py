@@ -12,6 +12,7 @@ from fake_runner import FakeRunner, Script
 from fixtures import Model, write_tiny
 
 from cli import invoke
+from kompute_llm.cli.model_check import products
 from kompute_llm.engine import choice, device_info
 from kompute_llm.engine.compare import LIMIT_F16, LIMIT_F32, LIMIT_INT8, compare, limit
 from kompute_llm.engine.device import Device
@@ -38,7 +39,7 @@ class Offset(FakeRunner):
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of three layers whose runners are `Offset`."""
 
-    def opened(container: Any, spec: Any, config: RunnerConfig, progress: Any) -> Opened:
+    def opened(container: Any, spec: Any, config: RunnerConfig, progress: Any, *_: Any) -> Opened:
         return Opened(Offset(config, spec), "CPU" if config.device == "cpu" else "Vulkan")
 
     monkeypatch.setattr(choice, "open_runner", opened)
@@ -120,6 +121,18 @@ def test_comparison() -> None:
     assert limit("f32", ("f32", "f32")) == LIMIT_F32
     assert limit("f32", ("f32", "f16")) == LIMIT_F16
     assert limit("int8", ("f32", "f32")) == LIMIT_INT8
+    assert limit("f16", ("f32", "f32")) == LIMIT_F16
+
+
+@pytest.mark.parametrize(
+    ("taken", "kind"),
+    [
+        ("f32 products", "f32"), ("int8 products, f16 in batches", "int8"),
+        ("f32 products, f16 in batches", "f16"), ("int8 products", "int8"),
+    ],
+)  # fmt: skip
+def test_the_limit_follows_the_products_in_use(taken: str, kind: str) -> None:
+    assert products(f"llvmpipe (LLVM 15, 256 bits) (Vulkan, {taken}, f16 keys, f16 values)") == kind
 
 
 # --- choice of an executor -------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numba import njit, types
 from kompute_llm.engine.blocks import Matrix
 from kompute_llm.engine.cpu_team import Program, Team
 from kompute_llm.engine.plan import Buf, Dispatch, Phase, Weight
-from kompute_llm.kernels import fast_half
+from kompute_llm.kernels import fast, fast_half
 from kompute_llm.kernels.fast import FAST
 from kompute_llm.kernels.fast_simd import op
 from kompute_llm.kernels.kernel import Access, Case, Kernel
@@ -130,3 +131,17 @@ def test_half_without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(wide, exact, equal_nan=True)
     assert np.array_equal(narrow.view(np.float16), want, equal_nan=True)
     assert np.array_equal(np.signbit(wide), np.signbit(exact))
+
+
+def test_the_first_compilation_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, told = SimpleNamespace(address=1, cache_hits=1), []
+    monkeypatch.setattr(fast, "cfunc", lambda *args, **how: lambda source: made)
+    fast.on_compile(lambda: told.append("compiling"))
+    compiled = fast.compiled.__wrapped__
+    compiled("swiglu", "")
+    assert not told  # it came from the disk
+    made.cache_hits = 0
+    for name in ("swiglu", "rmsnorm"):
+        compiled(name, "")
+    assert told == ["compiling"]
+    fast.on_compile(lambda: None)
