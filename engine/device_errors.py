@@ -18,7 +18,7 @@ _RESULTS = {
 }  # fmt: skip
 _LOST = (
     "The device stopped answering. If it was busy with a long prompt, the driver's watchdog may "
-    "have ended that: try a smaller batch. The device cannot be used further in this run."
+    "have ended that: try a smaller batch (-b). The device cannot be used further in this run."
 )
 _MEMORY = (
     "Try a smaller context (-c), a smaller or more strongly quantized model, or close other "
