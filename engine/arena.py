@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..kernels import repack
 from .blocks import Matrix
@@ -79,17 +80,15 @@ class WeightArena:
     """Weights on the device. `load` uploads them in file order, STAGING_BYTES at a time."""
 
     def __init__(self, device: Device, weights: Iterable[Weight]) -> None:
-        self._device = device
         self._weights = list(weights)
         layout = Layout(binding_limit(device))
         self.places = {w.name: layout.place(weight_words(w), w.name) for w in self._weights}
         self.tensors = [device.storage(n, f"weights {i}") for i, n in enumerate(layout.sizes)]
         self.bytes = 4 * sum(layout.sizes)
 
-    def load(self, algorithms: Algorithms, progress: Callable[[int, int], None] | None) -> None:
+    def load(self, upload: Upload, progress: Callable[[int, int], None] | None) -> None:
         """Fill the arenas. `progress(done, total)` counts bytes; what it raises ends the load."""
         total = sum(m.raw.nbytes for w in self._weights for m in w.parts)
-        upload = Upload(self._device, algorithms)
         done = 0
         for w in self._weights:
             place = self.places[w.name]
@@ -140,6 +139,18 @@ class Upload:
                 "dst_word": start + block * plane.size // 4,
             }))  # fmt: skip
         self._used += -(-piece.size // 4) * 4
+
+    def words(self, data: npt.NDArray[np.uint32], dst: Any, first: int) -> None:
+        """Copy words as they are to word `first` of a buffer."""
+        self.flush()
+        most = self._size // 4
+        for start in range(0, len(data), most):
+            part = data[start : start + most]
+            self._staging.data()[: len(part)] = part
+            seq = self._device.sequence()
+            self._device.sync_device(seq, [self._staging])
+            self._device.copy(seq, self._staging, dst, 0, first + start, len(part))
+            self._device.eval(seq)
 
     def flush(self) -> None:
         """Run what is queued. Planes of one flush never overlap, so one barrier is enough."""

@@ -75,12 +75,13 @@ def frequencies(r: RopeSpec) -> Doubles:
     return mixed
 
 
-def rope_table(r: RopeSpec, n_ctx: int) -> Floats:
-    """Cosine and sine of every position and pair, float32 (n_ctx, dims/2, 2)."""
-    freqs, table = frequencies(r), np.empty((n_ctx, r.dims // 2, 2), np.float32)
-    for start in range(0, n_ctx, CHUNK):
+def rope_table(r: RopeSpec, n_ctx: int, first: int = 0) -> Floats:
+    """Cosine and sine of every pair at positions first … n_ctx - 1: float32 (…, dims/2, 2)."""
+    freqs, table = frequencies(r), np.empty((n_ctx - first, r.dims // 2, 2), np.float32)
+    for start in range(0, len(table), CHUNK):
         rows = table[start : start + CHUNK]
-        angle = np.arange(start, start + len(rows), dtype=np.float64)[:, None] * freqs
+        angle = np.arange(first + start, first + start + len(rows), dtype=np.float64)
+        angle = angle[:, None] * freqs
         rows[..., 0] = np.cos(angle) * r.magnitude
         rows[..., 1] = np.sin(angle) * r.magnitude
     return table

@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..kernels import attention_prefill_coop, fill, matmul_coop, q8
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
-from .arena import CacheArena, WeightArena, binding_limit
+from .arena import binding_limit
+from .buffers import Buffers
 from .container import Container
 from .device import Device
-from .errors import UsageError
-from .forward import Forward, PlanOptions, int8_obstacle
+from .forward import Forward, PlanOptions
 from .pace import Pace
-from .plan import Buf, Plan, Role, Weight
+from .plan import Plan
+from .products import attends_on_matrix_cores, choose_products
 from .recorder import Algorithms, Hazards, Prepared, offsets
-from .rope import rope_table
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
@@ -58,18 +57,15 @@ class VulkanRunner:
         self._pace = Pace(most, device.info.type, spec.n_params)
         self.batch = self._pace.batch
         self.chunk = 1
-        int8 = self._int8(container, math)
-        products = self._products(math, int8)
-        one = "int8" if int8 else "f32"
-        how = f"{one} products" if one == products else f"{one} products, {products} in batches"
-        self.describe = f"{device.info.name} (Vulkan, {how}, {cache_k} keys, {cache_v} values)"
-        units = device.limits.compute_units
+        products = choose_products(container, spec, device, math)
+        self.describe = (
+            f"{device.info.name} (Vulkan, {products.describe}, {cache_k} keys, {cache_v} values)"
+        )
         opts = PlanOptions(
             n_ctx, most, cache_k.upper(), cache_v.upper(),
-            choose_splits(units, spec.n_head_kv), binding_limit(device), int8, products,
-            products == "f16" and (cache_k, cache_v) == ("f16", "f16")
-            and attention_prefill_coop.needs(device.limits)
-            and attention_prefill_coop.suits(spec.head_dim, device.limits),
+            choose_splits(device.limits.compute_units, spec.n_head_kv), binding_limit(device),
+            products.int8, products.batches,
+            attends_on_matrix_cores(products, spec, device, (cache_k, cache_v)),
         )  # fmt: skip
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
@@ -78,7 +74,12 @@ class VulkanRunner:
         self._decode_plan = self._forward.decode(self._sampling)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
-        self._allocate(progress)
+        prefill = self._forward.prefill(2, (self._history, *self._sampling), head=True)
+        plans = (self._decode_plan, prefill)
+        self._buffers = Buffers(device, self._algorithms, plans, self._forward.weights.all)
+        self._start = self._buffers.starter()
+        device.eval(self._start)  # counters between workgroups start from zero
+        self._buffers.load(spec.rope, progress)
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._ready: dict[tuple[Any, ...], list[Prepared]] = {}
         self._sequences: dict[tuple[Any, ...], Any] = {}
@@ -89,79 +90,6 @@ class VulkanRunner:
         self._reason = StopReason.RUNNING
         self._fresh: list[int] = []
 
-    def _int8(self, container: Container, math: str) -> bool:
-        """Whether decode takes int8 products; "auto" leaves it to weights and device."""
-        if math == "f32":
-            return False
-        obstacle = int8_obstacle(container, self.spec, binding_limit(self.device))
-        limits, dots = self.device.limits, self.device.info.int_dot
-        if not q8.needs(limits) and (math == "auto" or not q8.needs(limits.with_(
-            int_dot=dots != "none"
-        ))):
-            obstacle = f"{self.device.info.name} has no packed 8-bit dot product in hardware"
-        if obstacle and math == "int8":
-            raise UsageError(f"--math int8 cannot be used: {obstacle}")
-        return not obstacle
-
-    def _products(self, math: str, int8: bool) -> str:
-        """The factors of batches: matrix cores where there are some, then packed dot products."""
-        if math == "auto" and matmul_coop.KERNEL.needs(self.device.limits):
-            return "f16"
-        return "int8" if int8 else "f32"
-
-    # --- buffers -------------------------------------------------------------------------------
-
-    def _allocate(self, progress: Callable[[int, int], None] | None) -> None:
-        prefill = self._forward.prefill(2, (self._history, *self._sampling), head=True)
-        plans = (self._decode_plan, self._score_plan, prefill)
-        bufs = {
-            op.name: op for p in plans for d in p.dispatches for op in d.operands.values()
-            if isinstance(op, Buf)
-        }  # fmt: skip
-        caches = [b for b in bufs.values() if b.role is Role.CACHE]
-        self._cache = CacheArena(self.device, caches)
-        self._buffers = {b.name: self._buffer(b) for b in bufs.values() if b not in caches}
-        self._weights = WeightArena(self.device, self._forward.weights.all)
-        self._places = {n: p.words for n, p in (self._cache.places | self._weights.places).items()}
-        self._shapes = bufs
-        self._fill_constants()
-        self._start = self._starter()
-        self.device.eval(self._start)  # counters between workgroups start from zero
-        self._weights.load(self._algorithms, progress)
-
-    def _buffer(self, b: Buf) -> Any:
-        small = b.name in ("step", "tokens", "settings", "out")
-        shared = b.role in (Role.CONSTANT, Role.INPUT, Role.OUTPUT) or small
-        make = self.device.exchange if shared else self.device.storage
-        return make(b.words, b.name)
-
-    def _fill_constants(self) -> None:
-        rope = self._buffers["rope"]
-        table = rope_table(self.spec.rope, self.n_ctx)
-        rope.data()[:] = table.reshape(-1).view(np.uint32)
-        seq = self.device.sequence()
-        self.device.sync_device(seq, [rope])
-        self.device.eval(seq)
-
-    def _starter(self) -> Any:
-        """The sequence that begins a generation: settings uploaded, state cleared."""
-        seq = self.device.sequence()
-        self.device.sync_device(seq, [self._buffers["settings"]])
-        for b in self._shapes.values():
-            if b.role is Role.STATE and b.name not in ("step", "tokens"):
-                params = {"word": 0, "count": b.words, "value": 0}
-                self._algorithms.record(
-                    seq, fill.KERNEL, {"dst": self._buffers[b.name]}, {}, params, 1
-                )
-        return seq
-
-    def _tensor(self, op: Buf | Weight) -> Any:
-        if isinstance(op, Weight):
-            return self._weights.tensors[self._weights.places[op.name].arena]
-        if op.role is Role.CACHE:
-            return self._cache.tensors[self._cache.places[op.name].arena]
-        return self._buffers[op.name]
-
     # --- recording -----------------------------------------------------------------------------
 
     def _prepared(self, plan: Plan, rows: int) -> list[Prepared]:
@@ -171,8 +99,8 @@ class VulkanRunner:
             hazards = Hazards()
             self._ready[key] = [
                 self._algorithms.prepare(
-                    d.kernel, {name: self._tensor(op) for name, op in d.operands.items()},
-                    d.operands, offsets(d, self._places), rows, hazards.admit(d),
+                    d.kernel, {name: self._buffers.tensor(op) for name, op in d.operands.items()},
+                    d.operands, offsets(d, self._buffers.places), rows, hazards.admit(d),
                 )
                 for d in plan.dispatches
             ]  # fmt: skip
@@ -297,6 +225,7 @@ class VulkanRunner:
         """Logits (len(ids), n_vocab) after each id, fed at `pos`. One id takes the decode form."""
         if len(ids) == 1:
             return self._one_logits(ids[0], pos)
+        self._buffers.require(self._score_plan)
         rows, n_vocab = self._forward.all_logits.shape
         out = np.empty((len(ids), n_vocab), np.float32)
         seq = self._sequence(("score", rows), self._score_plan, rows)
@@ -309,6 +238,7 @@ class VulkanRunner:
         return out
 
     def _one_logits(self, token: int, pos: int) -> npt.NDArray[np.float32]:
+        self._buffers.require(self._score_plan)
         out, n_vocab = self._buffers["all_logits"], self.spec.n_vocab
         if ("one",) not in self._sequences:
             seq = self.device.sequence()
@@ -336,11 +266,9 @@ class VulkanRunner:
 
     def memory(self) -> dict[str, int]:
         """Bytes of weights, KV cache and everything else on the device."""
-        scratch = sum(4 * b.words for b in self._shapes.values() if b.role is not Role.CACHE)
-        return {"weights": self._weights.bytes, "kv": self._cache.bytes, "scratch": scratch}
+        return self._buffers.memory()
 
     def close(self) -> None:
         """Free everything; the device is closed too."""
         self._sequences.clear()
-        self._buffers.clear()
         self.device.close()

@@ -144,7 +144,7 @@ def test_small_binding_range(
     tokens, logits = greedy(want, ids, 12), want.logits(ids)
     monkeypatch.setattr(vulkan, "limits", vulkan.limits.with_(storage_range=1 << 20))
     small = runner(vulkan, path)
-    assert all(t.size() * 4 <= 1 << 20 for t in small._weights.tensors)
+    assert all(t.size() * 4 <= 1 << 20 for t in small._buffers._weights.tensors)
     assert nmse(small.logits(ids), logits) < 1e-12
     assert greedy(small, ids, 12) == tokens
 

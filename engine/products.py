@@ -1,0 +1,59 @@
+"""Which products a model takes on a device: factors in float32, float16 or int8.
+
+Single tokens take int8 activations where the device multiplies packed bytes and all weights of
+the layers are quantized; batches take float16 on matrix cores, else int8. `--math` forces one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..kernels import attention_prefill_coop, matmul_coop, q8
+from .arena import binding_limit
+from .container import Container
+from .device import Device
+from .errors import UsageError
+from .forward import int8_obstacle
+from .spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Products:
+    """Factors of single tokens (`int8` or float32) and of batches ("f32", "f16", "int8")."""
+
+    int8: bool
+    batches: str
+
+    @property
+    def describe(self) -> str:
+        """As `--verbose` prints it: "int8 products, f16 in batches"."""
+        one = "int8" if self.int8 else "f32"
+        return f"{one} products" + ("" if one == self.batches else f", {self.batches} in batches")
+
+
+def choose_products(container: Container, spec: ModelSpec, device: Device, math: str) -> Products:
+    """The products for `--math` "auto", "f32" or "int8". UsageError names what is in the way."""
+    if math == "f32":
+        return Products(False, "f32")
+    limits = device.limits
+    obstacle = int8_obstacle(container, spec, binding_limit(device))
+    emulated = math == "int8" and device.info.int_dot != "none"
+    if not q8.needs(limits.with_(int_dot=limits.int_dot or emulated)):
+        obstacle = f"{device.info.name} has no packed 8-bit dot product"
+    if obstacle and math == "int8":
+        raise UsageError(f"--math int8 cannot be used: {obstacle}")
+    if math == "auto" and matmul_coop.KERNEL.needs(limits):
+        return Products(not obstacle, "f16")
+    return Products(not obstacle, "f32" if obstacle else "int8")
+
+
+def attends_on_matrix_cores(
+    products: Products, spec: ModelSpec, device: Device, caches: tuple[str, str]
+) -> bool:
+    """Whether batches attend on matrix cores: float16 caches, a head size that fits."""
+    return (
+        products.batches == "f16"
+        and caches == ("f16", "f16")
+        and attention_prefill_coop.needs(device.limits)
+        and attention_prefill_coop.suits(spec.head_dim, device.limits)
+    )
