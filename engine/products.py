@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from ..kernels import attention_prefill_coop, matmul_coop, q8
 from .arena import binding_limit
+from .builder_int8 import obstacle as int8_obstacle
 from .container import Container
 from .device import Device
 from .errors import UsageError
-from .forward import int8_obstacle
 from .spec import ModelSpec
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..plan import Buf, Phase
 
 if TYPE_CHECKING:
-    from ..forward import Builder
+    from ..builder import Builder
 
 
 def layers(b: Builder) -> Buf:

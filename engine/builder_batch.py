@@ -1,0 +1,122 @@
+"""Plans of batches: activations in float32, float16 (matrix cores) or int8 (packed dots)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..kernels import (
+    attention_prefill,
+    attention_prefill_coop,
+    matmul,
+    matmul_add,
+    matmul_coop,
+    matmul_coop_add,
+    matmul_coop_swiglu,
+    matmul_int8,
+    matmul_int8_add,
+    quantize_norm,
+    quantize_rows,
+    quantize_swiglu,
+    rmsnorm,
+    swiglu,
+)
+from ..kernels.kernel import Kernel
+from ..kernels.quantize_layout import row_words
+from .builder import Builder, Push
+from .plan import Buf, Phase
+
+
+@dataclass(frozen=True)
+class Form:
+    """The products of one form of activations."""
+
+    matmul: Kernel
+    matmul_add: Kernel
+
+
+FORMS = {
+    "f32": Form(matmul.KERNEL, matmul_add.KERNEL),
+    "f16": Form(matmul_coop.KERNEL, matmul_coop_add.KERNEL),
+    "int8": Form(matmul_int8.KERNEL, matmul_int8_add.KERNEL),
+}
+
+
+class BatchBuilder(Builder):
+    """A batch of tokens in the form `opts.products`."""
+
+    @property
+    def form(self) -> Form:
+        """The kernels of this plan's products."""
+        return FORMS[self.opts.products]
+
+    def factor(self, name: str, width: int) -> Buf:
+        """Activations (batch, width) in the form that the products read."""
+        if self.opts.products == "f32":
+            return self.buf(name, width)
+        if self.opts.products == "f16":
+            return Buf(f"{name}.f16", (self.opts.batch, width), "F16")
+        return Buf(f"{name}.int8", (self.opts.batch, row_words(width)), "U32")
+
+    def normed(self, x: Buf, gain: str, phase: Phase) -> Buf:
+        """rmsnorm(x) * gain in the form that the products read."""
+        y, g = self.factor("normed", x.cols), self.weights.vector(gain, x.cols)
+        if self.opts.products == "f32":
+            params: Push = {"n_embd": x.cols, "eps": self.spec.eps}
+            self.add(rmsnorm.KERNEL, phase, gain, params, x=x, g=g, y=y)
+        else:
+            params = {"cols": x.cols, "y_stride": y.cols, "eps": self.spec.eps}
+            self.add(quantize_norm.KERNEL, phase, gain, params, x=x, g=g, y=y)
+        return y
+
+    def project(
+        self, x: Buf, names: Sequence[str], rows: Sequence[int], cols: int, y: Buf, phase: Phase
+    ) -> None:
+        """y = [W1; W2; …] x; x in the form of `factor`, `cols` values a row."""
+        for w, first in self.weights.rows(names, rows, cols):
+            params = self.product(w, cols, y, first) | {"x_stride": x.cols}
+            self.add(self.form.matmul, phase, w.name, params, x=x, w=w, y=y)
+
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
+    ) -> None:
+        """Norm, projections, rotation and cache write."""
+        self.project(self.normed(x, gain, Phase.QKV), names, rows, x.cols, y, Phase.QKV)
+        self.rope_and_store(y, layer)
+
+    def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
+        """Causal attention; the result in the form that the next product reads."""
+        label, phase, out = f"blk.{layer}.attention", Phase.ATTENTION, self.factor(y.name, y.cols)
+        k, v = self.cache("k", layer), self.cache("v", layer)
+        on_cores = self.opts.coop_attention
+        direct = out if out.dtype == "F16" and on_cores else y
+        kernel = attention_prefill_coop.KERNEL if on_cores else attention_prefill.KERNEL
+        self.add(kernel, phase, label, self.attention(), qkv=qkv, k=k, v=v, y=direct)
+        if direct.name != out.name:
+            rows: Push = {"cols": y.cols, "x_stride": y.cols, "y_stride": out.cols}
+            self.add(quantize_rows.KERNEL, phase, label, rows, x=y, y=out)
+
+    def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
+        """One product that adds to y."""
+        factor = self.factor(x.name, x.cols)
+        for w, first in self.weights.rows([name], [y.cols], x.cols):
+            params = self.product(w, x.cols, y, first) | {"x_stride": factor.cols}
+            self.add(self.form.matmul_add, phase, w.name, params, x=factor, w=w, y=y)
+
+    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+        """Both projections and the gate in one kernel on matrix cores, else in two."""
+        n_ff, phase, label = y.cols, Phase.FFN, f"{gate}|{up}"
+        normed, out = self.normed(x, gain, phase), self.factor(y.name, n_ff)
+        names, rows = [gate, up], [n_ff, n_ff]
+        if self.opts.products == "f16" and self.stacks(gate, up, n_ff, x.cols):
+            ((w, _),) = self.weights.rows(names, rows, x.cols)
+            params = self.product(w, x.cols, out, 0) | {"rows": n_ff, "x_stride": normed.cols}
+            self.add(matmul_coop_swiglu.KERNEL, phase, w.name, params, x=normed, w=w, y=out)
+            return
+        both = self.buf("gate_up", 2 * n_ff)
+        self.project(normed, names, rows, x.cols, both, phase)
+        if self.opts.products == "f32":
+            self.add(swiglu.KERNEL, phase, label, {"n_ff": n_ff}, gu=both, y=out)
+        else:
+            params = {"cols": n_ff, "y_stride": out.cols}
+            self.add(quantize_swiglu.KERNEL, phase, label, params, gu=both, y=out)

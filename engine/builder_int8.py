@@ -1,0 +1,128 @@
+"""Plans of a single token with int8 activations (kernels/q8.py): five dispatches per layer.
+
+A vector x lives as x.q (quants), x.s (scale and sum per group of 16) and, where a norm reads it,
+x.ssq (sums of squares): the kernel that makes x quantizes it, times the gain of the next norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..kernels import (
+    attention_q8,
+    matvec_q8_add,
+    norm_matvec_q8,
+    norm_matvec_q8_swiglu,
+    q8,
+    qkv_rope_q8,
+    quantize_q8,
+)
+from .builder import Builder, Push
+from .container import Container
+from .plan import Buf, Operand, Phase, Role
+from .spec import ModelSpec
+
+
+class Int8Builder(Builder):
+    """One token, int8. `obstacle` says whether a model's layers can take this form."""
+
+    def quantized(self, x: Buf, quants: str, scales: str) -> dict[str, Operand]:
+        """The int8 form of a vector under the binding names of a kernel."""
+        return {
+            quants: Buf(f"{x.name}.q", (1, x.cols // 4), "U32"),
+            scales: Buf(f"{x.name}.s", (1, x.cols // q8.GROUP, 2)),
+        }
+
+    def squares(self, x: Buf) -> Buf:
+        """Sums of squares per group of 16, from which the norm follows."""
+        return Buf(f"{x.name}.ssq", (1, x.cols // q8.GROUP))
+
+    def embed(self, x: Buf, name: str, gain: str) -> None:
+        """The row in float32, then quantized."""
+        super().embed(x, name, gain)
+        g = self.weights.vector(gain, x.cols)
+        self.add(
+            quantize_q8.KERNEL, Phase.EMBED, gain, {"cols": x.cols}, x=x, g=g,
+            ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
+        )  # fmt: skip
+
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
+    ) -> None:
+        """One kernel per weight format; rotation and cache write fused for neighbouring pairs."""
+        fused = self.spec.rope.mode == "interleaved"
+        for w, first in self.weights.rows(names, rows, x.cols):
+            params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
+            a = self.quantized(x, "xq", "xs") | {"w": w, "ssq": self.squares(x), "y": y}
+            if not fused:
+                self.add(norm_matvec_q8.KERNEL, Phase.QKV, w.name, params, **a)
+                continue
+            self.add(
+                qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(), **a,
+                rope=self.rope, k=self.cache("k", layer), v=self.cache("v", layer),
+            )  # fmt: skip
+        if not fused:
+            self.rope_and_store(y, layer)
+
+    def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
+        """All splits and their join in one kernel."""
+        arrived = Buf("arrived", (self.spec.n_head_kv,), "U32", Role.STATE)
+        self.add(
+            attention_q8.KERNEL, Phase.ATTENTION, f"blk.{layer}.attention",
+            self.attention() | {"splits": self.opts.splits}, qkv=qkv, k=self.cache("k", layer),
+            v=self.cache("v", layer), part=self.part(), arrived=arrived,
+            **self.quantized(y, "yq", "ys"),
+        )  # fmt: skip
+
+    def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
+        """Product, sum and quantization for the next norm."""
+        ((w, _),) = self.weights.rows([name], [y.cols], x.cols)
+        g = self.weights.vector(gain, y.cols)
+        self.add(
+            matvec_q8_add.KERNEL, phase, name, {"cols": x.cols, "rows": w.rows}, w=w, g=g, y=y,
+            ssq=self.squares(y), **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
+        )  # fmt: skip
+
+    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+        """Norm, both projections, gate and quantization in one kernel."""
+        n_ff = y.cols
+        ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+        self.add(
+            norm_matvec_q8_swiglu.KERNEL, Phase.FFN, w.name,
+            {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps}, w=w, ssq=self.squares(x),
+            **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
+        )  # fmt: skip
+
+    def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
+        """In int8 if the output matrix is quantized, else in float32."""
+        stacks = list(self.weights.rows([name], [self.spec.n_vocab], x.cols))
+        if any(w.fmt.name not in q8.FORMATS for w, _ in stacks):
+            super().head(x, gain, name, logits)
+            return
+        for w, first in stacks:
+            params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
+            self.add(
+                norm_matvec_q8.KERNEL, Phase.HEAD, w.name, params, w=w, ssq=self.squares(x),
+                y=logits, **self.quantized(x, "xq", "xs"),
+            )  # fmt: skip
+
+
+def obstacle(container: Container, spec: ModelSpec, binding_bytes: int) -> str:
+    """Why single tokens cannot take the int8 forms: "", or what is in the way.
+
+    They need weights of at most 8 bits in the layers, each product in one binding, and gate and
+    up of one format.
+    """
+    if spec.head_dim % q8.GROUP:
+        return f"head size {spec.head_dim} is no multiple of {q8.GROUP}"
+    for name, t in container.tensors.items():
+        if not name.startswith("blk.") or len(t.shape) < 2:
+            continue
+        if t.format_name not in q8.FORMATS:
+            return f"tensor '{name}' is {t.format_name}"
+        if 2 * t.nbytes > binding_bytes:
+            return f"tensor '{name}' is too large for one binding"
+        other = container.tensors.get(name.replace("ffn_gate", "ffn_up"))
+        if other and other.type_id != t.type_id:
+            return f"tensor '{name}' and '{other.name}' differ in format"
+    return ""

@@ -1,0 +1,75 @@
+"""Weight operands of plans: matrices of one format stacked, those too large for a binding split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from .blocks import FORMATS, Matrix
+from .container import Container
+from .plan import Weight
+
+CHUNK = 32  # columns that a kernel takes at a time: every row length is a multiple
+
+
+class Weights:
+    """Weight operands by name, made once: stacks of equal formats, split where too large."""
+
+    def __init__(self, container: Container, binding_bytes: int) -> None:
+        self._container, self._limit = container, binding_bytes
+        self._made: dict[str, Weight] = {}
+        self._matrices: dict[str, Matrix] = {}
+
+    def matrix(self, name: str, rows: int, cols: int) -> Matrix:
+        """The named matrix; row lengths that the kernels cannot take are refused."""
+        if name not in self._matrices:
+            m = self._container.matrix(name, rows, cols)
+            if cols % CHUNK:
+                raise self._container.fail(name, f"has rows of {cols} values, which is no "
+                                                 f"multiple of {CHUNK}")  # fmt: skip
+            self._matrices[name] = m
+        return self._matrices[name]
+
+    def _weight(self, name: str, parts: tuple[Matrix, ...]) -> Weight:
+        return self._made.setdefault(name, Weight(name, parts))
+
+    def vector(self, name: str, n: int) -> Weight:
+        """A norm's gain as one float32 row."""
+        if name not in self._made:
+            values = self._container.vector(name, n)
+            self._weight(name, (Matrix.of(FORMATS["F32"], values.view(np.uint8), n),))
+        return self._made[name]
+
+    def fits(self, *parts: Matrix) -> bool:
+        """Whether the parts can be one binding."""
+        return sum(m.raw.nbytes for m in parts) <= self._limit
+
+    def rows(self, names: Sequence[str], rows: Sequence[int], cols: int) -> Iterator[
+        tuple[Weight, int]
+    ]:
+        """The named matrices as (weight, first output row): one stack per run of one format."""
+        mats = [(n, self.matrix(n, r, cols)) for n, r in zip(names, rows, strict=True)]
+        first = 0
+        for _, run in groupby(mats, key=lambda item: item[1].fmt.name):
+            group = list(run)
+            if self.fits(*(m for _, m in group)):
+                yield self._weight("|".join(n for n, _ in group), tuple(m for _, m in group)), first
+            else:
+                yield from self._split(group, first)
+            first += sum(m.rows for _, m in group)
+
+    def _split(self, group: list[tuple[str, Matrix]], first: int) -> Iterator[tuple[Weight, int]]:
+        for name, m in group:
+            most = max(1, self._limit // m.raw[:1].nbytes)
+            for start in range(0, m.rows, most):
+                raw = m.raw[start : start + most]
+                part = Matrix(m.fmt, raw, len(raw), m.cols)
+                yield self._weight(f"{name}[{start}:]", (part,)), first + start
+            first += m.rows
+
+    @property
+    def all(self) -> tuple[Weight, ...]:
+        """Every weight that the plans made so far use, once each."""
+        return tuple(self._made.values())
