@@ -119,6 +119,8 @@ class Bench:
         seconds = [self.time(test, f"{i + 1}/{n}") for i in range(n)]
         if not self.profile:
             return Result(test, seconds)
+        self.runner.profile(True)  # what this records first is not the test's time
+        self.time(test, "profile, warm-up", warm=True)
         profiled = self.time(test, "profile", profile=True)
         phases = self.runner.phases()
         self.runner.profile(False)
