@@ -20,7 +20,6 @@ from ..kernels import (
 from .builder import Builder, Push
 from .container import Container
 from .plan import Buf, Operand, Phase, Role
-from .spec import ModelSpec
 
 
 class Int8Builder(Builder):
@@ -107,14 +106,12 @@ class Int8Builder(Builder):
             )  # fmt: skip
 
 
-def obstacle(container: Container, spec: ModelSpec, binding_bytes: int) -> str:
+def obstacle(container: Container, binding_bytes: int) -> str:
     """Why single tokens cannot take the int8 forms: "", or what is in the way.
 
     They need weights of at most 8 bits in the layers, each product in one binding, and gate and
     up of one format.
     """
-    if spec.head_dim % q8.GROUP:
-        return f"head size {spec.head_dim} is no multiple of {q8.GROUP}"
     for name, t in container.tensors.items():
         if not name.startswith("blk.") or len(t.shape) < 2:
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernels import attention_prefill_coop, matmul_coop, q8
+from ..kernels import attention_prefill_coop, attention_q8, matmul_coop, q8
 from .arena import binding_limit
 from .builder_int8 import obstacle as int8_obstacle
 from .container import Container
@@ -36,10 +36,13 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
     if math == "f32":
         return Products(False, "f32")
     limits = device.limits
-    obstacle = int8_obstacle(container, spec, binding_limit(device))
+    obstacle = int8_obstacle(container, binding_limit(device))
     emulated = math == "int8" and device.info.int_dot != "none"
     if not q8.needs(limits.with_(int_dot=limits.int_dot or emulated)):
         obstacle = f"{device.info.name} has no packed 8-bit dot product"
+    group = spec.n_head // spec.n_head_kv
+    if not attention_q8.suits(group, spec.head_dim, limits):
+        obstacle = f"{group} heads of {spec.head_dim} per key/value head do not fit its attention"
     if obstacle and math == "int8":
         raise UsageError(f"--math int8 cannot be used: {obstacle}")
     if math == "auto" and matmul_coop.KERNEL.needs(limits):

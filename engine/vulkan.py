@@ -63,7 +63,7 @@ class VulkanRunner:
         )
         opts = PlanOptions(
             n_ctx, most, cache_k.upper(), cache_v.upper(),
-            choose_splits(device.limits.compute_units, spec.n_head_kv), binding_limit(device),
+            choose_splits(device.limits.units, spec.n_head_kv), binding_limit(device),
             products.int8, products.batches,
             attends_on_matrix_cores(products, spec, device, (cache_k, cache_v)),
         )  # fmt: skip

@@ -28,7 +28,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     size = max(limits.workgroup(128), dim // 4)
     fit = [t for t in TILES if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
     # smaller tiles where large ones would leave compute units idle
-    busy = [t for t in fit[:3] if -(-rows // t[0]) * heads >= limits.compute_units]
+    busy = [t for t in fit[:3] if -(-rows // t[0]) * heads >= limits.units]
     bq, bt = (busy or fit)[0]
     grid = (-(-rows // bq), heads, 1)
     return Launch(ops["k"].format_name, (size, bq, bt, dim), grid)

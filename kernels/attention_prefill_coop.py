@@ -44,7 +44,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     while subgroups > 1 and (
         subgroups * limits.subgroup_size > most
         or shared_bytes(subgroups, dim, limits) > limits.shared_bytes
-        or -(-rows // (subgroups * m)) * heads < limits.compute_units
+        or -(-rows // (subgroups * m)) * heads < limits.units
     ):
         subgroups //= 2
     size = subgroups * limits.subgroup_size

@@ -20,6 +20,13 @@ def shared_bytes(group: int, dim: int, size: int, subgroup: int) -> int:
     return 4 * (sums + 2 * group * MAX_SPLITS + 1 + (1 if subgroup >= 16 else size))
 
 
+def suits(group: int, dim: int, limits: Limits) -> bool:
+    """Whether heads of this kind fit: registers for a group's sums, shared memory for one
+    subgroup."""
+    least = shared_bytes(group, dim, limits.subgroup_size, limits.subgroup_size)
+    return group <= attention.MAX_GROUP and dim % q8.GROUP == 0 and least <= limits.shared_bytes
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """(splits, key/value heads) workgroups, as large as their shared memory allows."""
     group, dim = int(params["n_head"]) // int(params["n_head_kv"]), int(params["head_dim"])

@@ -39,6 +39,11 @@ class Limits:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     @property
+    def units(self) -> int:
+        """Compute units to keep busy; a middling GPU's where the driver does not tell."""
+        return self.compute_units if self.compute_units > 1 or self.software else 32
+
+    @property
     def subgroups(self) -> bool:
         """Whether the subgroup builds (SG1) are safe: size known, subgroups full, operations."""
         return self.subgroup_arithmetic and self.full_subgroups and self.subgroup_size > 1

@@ -18,7 +18,8 @@ LIMIT = 2e-6  # f16 factors and, in gated form, results: about 1e-7, with minima
 @dataclass(frozen=True)
 class Tile:
     """BM weight rows by BN tokens per workgroup, WM x WN per subgroup, `depth` chunks of 32
-    columns per step, `stages` steps in shared memory, `split` teams that share the columns.
+    columns per step, `stages` steps in shared memory, `split` teams that share the columns,
+    `order` of decoding and multiplying with two stages (shaders/matmul_coop.glsl).
     `speed`: products per compute unit and time, relative to the best tile, on a full device."""
 
     bm: int
@@ -28,6 +29,7 @@ class Tile:
     depth: int = 2
     stages: int = 1
     split: int = 1
+    order: int = 0
     speed: float = 1.0
 
     @property
@@ -82,7 +84,7 @@ def cost(tile: Tile, rows: int, tokens: int, units: int) -> float:
 def choose(rows: int, tokens: int, limits: Limits, gated: bool = False) -> Tile:
     """The tile with the least estimated time; the last of the table when none fits."""
     fit = [t for t in TILES if t.fits(limits, gated)] or [TILES[-1]]
-    return min(fit, key=lambda t: cost(t, rows, tokens, limits.compute_units))
+    return min(fit, key=lambda t: cost(t, rows, tokens, limits.units))
 
 
 def launch_tile(
@@ -91,7 +93,7 @@ def launch_tile(
     """A launch with a given tile. `rows` counts weight rows; `wide`: x is float32."""
     size = tile.team * tile.split * limits.subgroup_size
     spec = (
-        size, tile.bm, tile.bn, tile.wm, tile.wn, tile.depth, tile.stages, tile.split,
+        size, tile.bm, tile.bn, tile.wm, tile.wn, tile.depth, tile.stages, tile.split, tile.order,
         *limits.coopmat_shape, int(wide),
     )  # fmt: skip
     return Launch(build, spec, (*tile_count(tile, rows, tokens), 1), limits.subgroup_size)

@@ -52,7 +52,7 @@ def choose(
 
     def cost(t: Tile) -> float:
         count = -(-tokens // t.bn) * -(-rows // t.bm)
-        return -(-count // limits.compute_units) * t.bm * t.bn / t.speed
+        return -(-count // limits.units) * t.bm * t.bn / t.speed
 
     return min(fit, key=cost)
 

@@ -22,7 +22,7 @@ def grid_2d(count: int, limits: Limits) -> tuple[int, int, int]:
 
 def lanes_per_row(cols: int, rows: int, limits: Limits) -> int:
     """Lanes that share a row: one for each chunk of 32 values while that leaves units idle."""
-    chunks, idle = cols // 32, limits.compute_units * 1024
+    chunks, idle = cols // 32, limits.units * 1024
     lanes = 8
     while lanes < min(32, chunks) and (rows * lanes <= idle or lanes * 4 <= chunks):
         lanes *= 2
@@ -42,7 +42,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     else:
         lanes = lanes_per_row(cols, n, limits)
         # several rows per group reuse the inputs from registers once there is work for everyone
-        enough = limits.compute_units * 2048
+        enough = limits.units * 2048
         per_group = 4 if n * lanes >= enough * 4 else 2 if n * lanes >= enough * 2 else 1
         size = limits.workgroup(64 if n * lanes < enough else 128, lanes)
     groups = -(-n // (size // lanes * per_group))

@@ -103,7 +103,7 @@ def launch_as(
     subgroup = lanes = limits.subgroup_size
     while lanes > 8 and lanes // 2 >= chunks:
         lanes //= 2
-    t = tiling(rows, chunks, lanes, limits.compute_units)
+    t = tiling(rows, chunks, lanes, limits.units)
     size = max(limits.workgroup(256), subgroup * t.ksplit)
     per_group = t.rows
     while size // lanes // t.ksplit * per_group < whole:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from kompute_llm.cli.main import cli
 
-COMMAND = (sys.executable, "-c", "from kompute_llm.cli.main import main; main()")
+COMMAND = (sys.executable, "-c", "from kompute_llm.cli.entry import main; main()")
 
 
 def invoke(*args: Any, stdin: bytes | str | None = None) -> Result:

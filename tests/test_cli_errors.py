@@ -172,6 +172,22 @@ def test_ctrl_c_while_loading(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_ctrl_c_while_modules_are_imported() -> None:
+    """A finder that is interrupted stands for the signal."""
+    code = (
+        "import sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'click':\n"
+        "            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from kompute_llm.cli.entry import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([COMMAND[0], "-c", code], capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\ninterrupted\n")
+
+
 def test_ctrl_c_while_reading_the_prompt(tiny: Path) -> None:
     with process("run", tiny, "-") as p:
         time.sleep(1.0)

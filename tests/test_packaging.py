@@ -171,8 +171,8 @@ def test_wheel_has_one_namespace_and_every_shader(wheel: Path) -> None:
                for folder in ("cli", "engine", "kernels", "shaders")
                for p in (ROOT / folder).rglob("*.py")}
     assert modules <= set(names), "a package is missing in pyproject.toml"
-    assert "kompute-llm = kompute_llm.cli.main:main" in entries
-    assert "tool = kompute_llm.cli.main:main" in entries
+    assert "kompute-llm = kompute_llm.cli.entry:main" in entries
+    assert "tool = kompute_llm.cli.entry:main" in entries
 
 
 def test_wheel_imports_and_runs(wheel: Path, tmp_path: Path) -> None:
