@@ -28,13 +28,13 @@ class Int8Builder(Builder):
     def quantized(self, x: Buf, quants: str, scales: str) -> dict[str, Operand]:
         """The int8 form of a vector under the binding names of a kernel."""
         return {
-            quants: Buf(f"{x.name}.q", (1, x.cols // 4), "U32"),
-            scales: Buf(f"{x.name}.s", (1, x.cols // q8.GROUP, 2)),
+            quants: Buf(f"{x.name}.q", (x.cols // 4,), "U32"),
+            scales: Buf(f"{x.name}.s", (x.cols // q8.GROUP, 2)),
         }
 
     def squares(self, x: Buf) -> Buf:
         """Sums of squares per group of 16, from which the norm follows."""
-        return Buf(f"{x.name}.ssq", (1, x.cols // q8.GROUP))
+        return Buf(f"{x.name}.ssq", (x.cols // q8.GROUP,))
 
     def embed(self, x: Buf, name: str, gain: str) -> None:
         """The row in float32, then quantized."""

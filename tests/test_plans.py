@@ -1,0 +1,67 @@
+"""Every form of a plan through the NumPy references: what no device here may be able to run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers import golden
+
+from kompute_llm.engine import step
+from kompute_llm.engine.container import open_model
+from kompute_llm.engine.forward import Forward, PlanOptions
+from kompute_llm.engine.plan import Buf, Plan, Weight
+from kompute_llm.engine.rope import rope_table
+from kompute_llm.engine.spec import model_spec
+
+N_CTX = 128
+DTYPES: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "U32": np.uint32}
+
+
+class Arrays(dict[str, Any]):
+    """The buffers of plans, made when first used; `run` calls the references in order."""
+
+    def of(self, op: Buf | Weight) -> Any:
+        if isinstance(op, Weight):
+            return op
+        if op.name not in self:
+            self[op.name] = np.zeros(op.shape, DTYPES[op.dtype])
+        return self[op.name]
+
+    def run(self, plan: Plan, ids: list[int], pos: int) -> None:
+        for d in plan.dispatches:
+            operands = {name: self.of(op) for name, op in d.operands.items()}
+            if d is plan.dispatches[0]:
+                operands["step"][:] = 0
+                operands["step"][[step.N, step.POS]] = len(ids), pos
+                operands["tokens"][: len(ids)] = ids
+            d.kernel.reference(**operands, **d.params)
+
+
+@pytest.mark.parametrize("fmt", ["Q4_0", "Q4_K", "Q6_K"])
+@pytest.mark.parametrize(
+    "products,int8,limit", [("f32", False, 1e-4), ("f16", False, 1e-4), ("int8", True, 5e-3)]
+)
+def test_forms(fmt: str, products: str, int8: bool, limit: float) -> None:
+    """Batches and single tokens against llama.cpp's logits, with a float16 cache."""
+    folder = golden()
+    if folder is None:
+        pytest.skip("the golden models are not beside this repository")
+    c = open_model(folder / "models" / f"llama.{fmt}.gguf")
+    ref = dict(np.load(folder / "models" / f"llama.{fmt}.npz"))
+    spec = model_spec(c)
+    opts = PlanOptions(N_CTX, 64, int8=int8, products=products, coop_attention=products == "f16",
+                       splits=2)  # fmt: skip
+    forward, arrays = Forward(c, spec, opts), Arrays()
+    arrays["rope"] = rope_table(spec.rope, N_CTX)
+    ids, want = [int(t) for t in ref["prompt_2"]], ref["ref_logits_2"]
+    arrays.run(forward.score(), ids, 0)
+    got = arrays["all_logits"][: len(ids)]
+    assert np.square(got - want).sum() <= limit * np.square(want).sum()
+    decode, prefill = forward.decode(), forward.prefill(64, head=True)
+    arrays.run(prefill, ids[:30], 0)
+    for i in range(30, len(ids)):
+        arrays.run(decode, [ids[i]], i)
+    last = arrays["logits"][0]
+    assert np.square(last - want[-1]).sum() <= 2 * limit * np.square(want[-1]).sum()
