@@ -112,6 +112,7 @@ def _limits(raw: Mapping[str, Any], cpu: bool) -> Limits:
         subgroup_size=size,
         subgroup_min=raw["subgroup_min"] or size,
         subgroup_max=raw["subgroup_max"] or size,
+        subgroup_count=raw["subgroup_count"],
         subgroup_arithmetic=in_compute and operations,
         full_subgroups=fixed and raw["full_subgroups"],
         # Vulkan 1.3 makes everybody offer the operation; only where it is fast it is worth it.

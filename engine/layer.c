@@ -1338,6 +1338,7 @@ static void put_properties(PyObject *dict, struct instance *i, VkPhysicalDevice 
     put(dict, "subgroup_operations", PyLong_FromUnsignedLong(subgroup.supportedOperations));
     put(dict, "subgroup_min", PyLong_FromUnsignedLong(control.minSubgroupSize));
     put(dict, "subgroup_max", PyLong_FromUnsignedLong(control.maxSubgroupSize));
+    put(dict, "subgroup_count", PyLong_FromUnsignedLong(control.maxComputeWorkgroupSubgroups));
     put(dict, "subgroup_size_stages", PyLong_FromUnsignedLong(control.requiredSubgroupSizeStages));
     put(dict, "int_dot_accelerated",
         PyBool_FromLong(dot.integerDotProduct4x8BitPackedSignedAccelerated));

@@ -39,7 +39,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     """(query tiles, query heads) workgroups of as many subgroups as still occupy the device."""
     dim, heads = int(params["head_dim"]), int(params["n_head"])
     m, n, k = limits.coopmat_shape
-    most = min(limits.workgroup_invocations, limits.workgroup_size[0])
+    most = limits.most
     subgroups = 4
     while subgroups > 1 and (
         subgroups * limits.subgroup_size > most

@@ -23,6 +23,7 @@ class Limits:
     subgroup_size: int = 1  # subgroupSize, the size that pipelines get by default
     subgroup_min: int = 1  # minSubgroupSize
     subgroup_max: int = 1  # maxSubgroupSize
+    subgroup_count: int = 0  # maxComputeWorkgroupSubgroups; 0 = no size control, no limit
     subgroup_arithmetic: bool = False  # arithmetic and shuffle operations in compute shaders
     full_subgroups: bool = False  # required size and full subgroups may be asked for
     float16: bool = False  # shaderFloat16
@@ -48,9 +49,15 @@ class Limits:
         """Whether the subgroup builds (SG1) are safe: size known, subgroups full, operations."""
         return self.subgroup_arithmetic and self.full_subgroups and self.subgroup_size > 1
 
+    @property
+    def most(self) -> int:
+        """The largest workgroup along x, also for pipelines that require a subgroup size."""
+        whole = self.subgroup_size * self.subgroup_count if self.subgroups else 0
+        return min(self.workgroup_invocations, self.workgroup_size[0], whole or 1 << 30)
+
     def workgroup(self, wanted: int, multiple: int = 1) -> int:
         """The largest power of two <= `wanted` that fits, never below `multiple`."""
         size = multiple
-        while size * 2 <= min(wanted, self.workgroup_invocations, self.workgroup_size[0]):
+        while size * 2 <= min(wanted, self.most):
             size *= 2
         return size

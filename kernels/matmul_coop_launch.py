@@ -49,7 +49,7 @@ class Tile:
         # teams leave their sums, and ragged edges are staged, in the tiles' memory
         results = self.bm * self.bn * 4 if self.split > 1 else self.team * m * n * 4
         return (
-            size <= min(limits.workgroup_invocations, limits.workgroup_size[0])
+            size <= limits.most
             and self.split * self.team_bytes <= limits.shared_bytes
             and self.wm % (2 * m if gated else m) == 0 and self.wn % n == 0
             and results <= self.team_bytes

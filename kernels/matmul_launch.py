@@ -47,7 +47,7 @@ def choose(
 ) -> Tile:
     """Of the tiles that fit, the one with the least estimated time: rounds over the compute units
     at its speed. `row_bytes`: shared memory for each row and each token of a tile."""
-    most = min(limits.workgroup_invocations, limits.workgroup_size[0])
+    most = limits.most
     fit = [t for t in tiles if t.size <= most and (t.bm + t.bn) * row_bytes <= limits.shared_bytes]
 
     def cost(t: Tile) -> float:

@@ -107,7 +107,7 @@ def launch_as(
     size = max(limits.workgroup(256), subgroup * t.ksplit)
     per_group = t.rows
     while size // lanes // t.ksplit * per_group < whole:
-        if size * 2 <= limits.workgroup_invocations:
+        if size * 2 <= limits.most:
             size *= 2
         else:
             per_group *= 2

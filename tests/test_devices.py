@@ -27,7 +27,7 @@ def raw(name: str, kind: int = DISCRETE, **changes: Any) -> dict[str, Any]:
         "workgroup_invocations": 1024, "grid": (2**31 - 1, 65535, 65535), "shared_bytes": 49152,
         "storage_range": 2**32 - 1, "allocation": 2**32 - 1, "push_bytes": 256, "bindings": 1 << 20,
         "timestamps": True, "timestamp_bits": 64, "timestamp_period": 1.0, "subgroup_size": 32,
-        "subgroup_min": 32, "subgroup_max": 32,
+        "subgroup_min": 32, "subgroup_max": 32, "subgroup_count": 32,
         "subgroup_stages": 0xFF, "subgroup_operations": 0x3FF,
         "subgroup_size_stages": 0xFF, "subgroup_control": True, "full_subgroups": True,
         "float16": True, "storage16": True, "int8": True, "int_dot": True,

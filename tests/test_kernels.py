@@ -60,7 +60,7 @@ DEVICES = [
     Limits(
         workgroup_invocations=invocations, workgroup_size=(invocations, invocations, 64),
         shared_bytes=shared, subgroup_size=subgroup, subgroup_arithmetic=subgroup > 1,
-        full_subgroups=subgroup > 1, compute_units=80,
+        full_subgroups=subgroup > 1, compute_units=80, subgroup_count=16,
     )
     for shared, invocations, subgroup in SIZES
 ]  # fmt: skip
@@ -76,6 +76,8 @@ def test_launches_fit(kernel: Kernel) -> None:
                 continue
             launch = kernel.launch(shapes, case.params, case.rows, limits)
             assert 0 < launch.spec[0] <= limits.workgroup_invocations
+            if launch.subgroup_size:
+                assert launch.spec[0] <= limits.subgroup_size * limits.subgroup_count
             assert launch.build in kernel.interface.builds
             assert all(0 < g <= most for g, most in zip(launch.grid, limits.grid, strict=True))
             assert launch.subgroup_size in (0, limits.subgroup_size)
