@@ -18,8 +18,7 @@ LIMIT = 2e-6  # f16 factors and, in gated form, results: about 1e-7, with minima
 @dataclass(frozen=True)
 class Tile:
     """BM weight rows by BN tokens per workgroup, WM x WN per subgroup, `depth` chunks of 32
-    columns per step, `stages` steps in shared memory, `split` teams that share the columns,
-    `order` of decoding and multiplying with two stages (shaders/matmul_coop.glsl).
+    columns per step, `stages` steps in shared memory, `split` teams that share the columns.
     `speed`: products per compute unit and time, relative to the best tile, on a full device."""
 
     bm: int
@@ -29,7 +28,6 @@ class Tile:
     depth: int = 2
     stages: int = 1
     split: int = 1
-    order: int = 0
     speed: float = 1.0
 
     @property
@@ -93,7 +91,7 @@ def launch_tile(
     """A launch with a given tile. `rows` counts weight rows; `wide`: x is float32."""
     size = tile.team * tile.split * limits.subgroup_size
     spec = (
-        size, tile.bm, tile.bn, tile.wm, tile.wn, tile.depth, tile.stages, tile.split, tile.order,
+        size, tile.bm, tile.bn, tile.wm, tile.wn, tile.depth, tile.stages, tile.split,
         *limits.coopmat_shape, int(wide),
     )  # fmt: skip
     return Launch(build, spec, (*tile_count(tile, rows, tokens), 1), limits.subgroup_size)
