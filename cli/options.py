@@ -89,10 +89,10 @@ def device_options() -> Decorator:
             "for the best of them. [a GPU if there is one, else the CPU]",
         ),
         option(
-            "--math", section=section, type=click.Choice(["auto", "f32", "int8"]),
+            "--math", section=section, type=click.Choice(["auto", "f32", "f16", "int8"]),
             default="auto", show_default=True,
-            help="Products with quantized weights: f32, or int8 (activations rounded to int8, "
-            "faster). auto: the fastest one of the device.",
+            help="Factors of products: f32, int8 (activations rounded to int8, faster) or f16 "
+            "(prompts on matrix cores, single tokens f32). auto: the fastest of the device.",
         ),
         option("--cache-type-k", "-ctk", section=section, type=kind, default="f16",
                show_default=True, help="Type of the keys in the KV cache."),

@@ -32,10 +32,15 @@ class Products:
 
 
 def choose_products(container: Container, spec: ModelSpec, device: Device, math: str) -> Products:
-    """The products for `--math` "auto", "f32" or "int8". UsageError names what is in the way."""
+    """The products for `--math` "auto", "f32", "f16" or "int8". UsageError names what is in the way."""
     if math == "f32":
         return Products(False, "f32")
     limits = device.limits
+    cores = matmul_coop.KERNEL.needs(limits)
+    if math == "f16":
+        if not cores:
+            raise UsageError(f"--math f16 cannot be used: {device.info.name} has no matrix cores")
+        return Products(False, "f16")
     obstacle = int8_obstacle(container, binding_limit(device))
     emulated = math == "int8" and device.info.int_dot != "none"
     if not q8.needs(limits.with_(int_dot=limits.int_dot or emulated)):
@@ -45,7 +50,7 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
         obstacle = f"{group} heads of {spec.head_dim} per key/value head do not fit its attention"
     if obstacle and math == "int8":
         raise UsageError(f"--math int8 cannot be used: {obstacle}")
-    if math == "auto" and matmul_coop.KERNEL.needs(limits):
+    if math == "auto" and cores:
         return Products(not obstacle, "f16")
     return Products(not obstacle, "f32" if obstacle else "int8")
 

@@ -80,7 +80,7 @@ class RunnerConfig:
     device: str | None = None  # None: choose; "cpu"; "vulkan"; an index or part of a name
     cache_k: str = "f16"  # "f16" or "f32"
     cache_v: str = "f16"
-    math: str = "auto"  # products: "auto", "f32" or "int8" (activations quantized to int8)
+    math: str = "auto"  # factors of products: "auto", "f32", "f16" or "int8"
     batch: int = 512  # most prompt tokens per submit
     threads: int | None = None  # CPU executor; None: one per physical core
 

@@ -12,6 +12,7 @@ from helpers import golden
 
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
+from kompute_llm.engine.errors import UsageError
 from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.step import StopReason
@@ -89,6 +90,17 @@ def test_golden_auto(vulkan: Device) -> None:
     ids = [int(t) for t in ref["prompt_2"]]
     limit = 5e-3 if "int8 products in batches" in r.describe else 1e-4
     assert nmse(r.logits(ids), ref["ref_logits_2"]) <= limit
+
+
+def test_forced_f16(vulkan: Device, tmp_path: Path) -> None:
+    """`--math f16` runs on matrix cores or is refused by name."""
+    c = open_model(fixtures.write_tiny(tmp_path / "m.gguf", quant="Q8_0"))
+    if vulkan.limits.coopmat:
+        r = VulkanRunner(c, model_spec(c), vulkan, 64, math="f16")
+        assert "f32 products, f16 in batches" in r.describe
+    else:
+        with pytest.raises(UsageError, match="no matrix cores"):
+            VulkanRunner(c, model_spec(c), vulkan, 64, math="f16")
 
 
 def test_batches_agree(vulkan: Device, tmp_path: Path) -> None:
