@@ -32,7 +32,7 @@ class Products:
 
 
 def choose_products(container: Container, spec: ModelSpec, device: Device, math: str) -> Products:
-    """The products for `--math` "auto", "f32", "f16" or "int8". UsageError names what is in the way."""
+    """The products for `--math` auto, f32, f16 or int8. UsageError names what is in the way."""
     if math == "f32":
         return Products(False, "f32")
     limits = device.limits
