@@ -12,8 +12,9 @@ from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
 
-# (query rows, positions) of a workgroup
-TILES = ((32, 32), (16, 32), (8, 32), (16, 16), (8, 16), (8, 8), (4, 8), (4, 4), (1, 4), (1, 1))
+# (query rows, positions) of a workgroup, the fastest first: heads of 128 on an H200 take
+# 205, 231 and 236 µs with the first three, heads of 64 take 52 µs with the second
+TILES = ((16, 16), (16, 32), (32, 32), (8, 16), (8, 8), (4, 8), (4, 4), (1, 4), (1, 1))
 
 
 def shared_bytes(size: int, bq: int, bt: int, dim: int) -> int:
@@ -23,13 +24,12 @@ def shared_bytes(size: int, bq: int, bt: int, dim: int) -> int:
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """(query tiles, query heads) workgroups; the largest tiles that fit into shared memory."""
+    """(query tiles, query heads) workgroups; the fastest tiles that fit into shared memory."""
     dim, heads = int(params["head_dim"]), int(params["n_head"])
     size = max(limits.workgroup(128), dim // 4)
-    fit = [t for t in TILES if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
-    # smaller tiles where large ones would leave compute units idle
-    busy = [t for t in fit[:3] if -(-rows // t[0]) * heads >= limits.units]
-    bq, bt = (busy or fit)[0]
+    tiles = TILES[1:] if dim <= 64 else TILES
+    fit = [t for t in tiles if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
+    bq, bt = fit[0]
     grid = (-(-rows // bq), heads, 1)
     return Launch(ops["k"].format_name, (size, bq, bt, dim), grid)
 

@@ -19,7 +19,8 @@ LIMIT = 2e-6  # f16 factors and, in gated form, results: about 1e-7, with minima
 class Tile:
     """BM weight rows by BN tokens per workgroup, WM x WN per subgroup, `depth` chunks of 32
     columns per step, `stages` steps in shared memory, `split` teams that share the columns.
-    `speed`: products per compute unit and time, relative to the best tile, on a full device."""
+    Products per compute unit and time, as parts of the best: `speed` with as many workgroups on
+    a unit as its memory holds (`most` at most, for registers), `alone` with one."""
 
     bm: int
     bn: int
@@ -29,6 +30,8 @@ class Tile:
     stages: int = 1
     split: int = 1
     speed: float = 1.0
+    alone: float = 0.0
+    most: int = 1
 
     @property
     def team(self) -> int:
@@ -54,16 +57,18 @@ class Tile:
         )  # fmt: skip
 
 
-# From large to small. Large tiles read less, small ones keep all compute units at work.
+# From large to small; speeds on an H200 (docs/kernels-prefill.md). Large tiles read less, small
+# ones keep all compute units at work, teams shorten the way through long columns.
 TILES = (
-    Tile(128, 128, 32, 64, speed=1.0),
-    Tile(128, 64, 64, 32, speed=0.7),
-    Tile(64, 64, 32, 32, speed=0.6),
-    Tile(64, 64, 32, 32, split=2, speed=0.5),
-    Tile(64, 32, 32, 16, split=2, speed=0.3),
-    Tile(32, 32, 32, 16, split=4, speed=0.2),
-    Tile(32, 16, 32, 16, split=8, speed=0.15),
-    Tile(32, 16, 32, 16, split=4, speed=0.1),
+    Tile(128, 128, 64, 64, depth=1, speed=0.88, alone=0.66, most=2),
+    Tile(128, 128, 32, 64, speed=0.86),
+    Tile(64, 64, 32, 32, speed=0.64, alone=0.42, most=2),
+    Tile(64, 64, 32, 32, split=2, speed=0.51),
+    Tile(64, 64, 32, 32, depth=1, speed=0.4),
+    Tile(64, 32, 32, 16, split=2, speed=0.27),
+    Tile(64, 16, 32, 16, split=4, speed=0.19),
+    Tile(32, 16, 32, 16, split=7, speed=0.15),
+    Tile(32, 16, 32, 16, split=4, speed=0.14),
     Tile(32, 16, 32, 16, depth=1, speed=0.05),
 )
 
@@ -73,16 +78,22 @@ def tile_count(tile: Tile, rows: int, tokens: int) -> tuple[int, int]:
     return -(-tokens // tile.bn), -(-rows // tile.bm)
 
 
-def cost(tile: Tile, rows: int, tokens: int, units: int) -> float:
-    """Relative time: full rounds of tiles over the compute units, each at the tile's speed."""
+def cost(tile: Tile, rows: int, tokens: int, limits: Limits) -> float:
+    """Relative time: full rounds of workgroups over the compute units, then what is left."""
     x, y = tile_count(tile, rows, tokens)
-    return -(-x * y // units) * tile.bm * tile.bn / tile.speed
+    held = max(1, min(tile.most, limits.shared_bytes // (tile.split * tile.team_bytes)))
+    rounds, left = divmod(x * y, limits.units * held)
+    area = tile.bm * tile.bn
+    one = area / (tile.alone or tile.speed)
+    full = held * area / tile.speed if held == tile.most else one
+    rest = 0.0 if not left else one if left <= limits.units else full
+    return rounds * full + rest
 
 
 def choose(rows: int, tokens: int, limits: Limits, gated: bool = False) -> Tile:
     """The tile with the least estimated time; the last of the table when none fits."""
     fit = [t for t in TILES if t.fits(limits, gated)] or [TILES[-1]]
-    return min(fit, key=lambda t: cost(t, rows, tokens, limits.units))
+    return min(fit, key=lambda t: cost(t, rows, tokens, limits))
 
 
 def launch_tile(

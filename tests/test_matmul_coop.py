@@ -46,7 +46,7 @@ def product_case(fmt: str, cols: int, kernel: Kernel, dtype: Any) -> Case:
 TILINGS = {
     "one subgroup": ("Q4_0", Tile(16, 16, 16, 16, 1), matmul_coop.KERNEL, np.float16),
     "deep, f32 inputs": ("Q4_K", Tile(16, 16, 16, 16, 2), matmul_coop.KERNEL, np.float32),
-    "two teams": ("Q6_K", Tile(16, 16, 16, 16, 2, 1, 2), matmul_coop.KERNEL, np.float16),
+    "three teams": ("Q6_K", Tile(16, 16, 16, 16, 2, 1, 3), matmul_coop.KERNEL, np.float16),
     "two stages": ("Q5_0", Tile(32, 16, 16, 16, 1, 2), matmul_coop_add.KERNEL, np.float16),
     "four subgroups": ("Q8_0", Tile(16, 64, 16, 16, 1), matmul_coop.KERNEL, np.float16),
     "gated": ("Q4_1", Tile(32, 16, 32, 16, 1), matmul_coop_swiglu.KERNEL, np.float16),
@@ -122,6 +122,7 @@ def test_tiles_fit(limits: Limits) -> None:
 def test_tiles_follow_the_shape() -> None:
     """Large tiles where there is work for all units, teams where there is not."""
     assert choose(28672, 512, LARGE).bm == 128
+    assert choose(6144, 512, LARGE).most == 2  # 192 tiles for 132 units: two share a unit
     assert choose(576, 512, LARGE).bm == 64
     assert choose(4096, 16, LARGE).split > 1
     assert any(t.fits(LARGE) for t in TILES)
