@@ -136,8 +136,7 @@ def test_scales_of_int8_rows(vulkan: Device) -> None:
     params = {"cols": 96, "x_stride": 96, "y_stride": y.shape[1]}
     case = Case("scales", {"x": x, "y": y, "step": step_words(3, 0)}, params, rows=3)
     got, _ = run_shader(vulkan, quantize_rows.KERNEL, case)
-    both = got["y"], quantize_layout.pack(x)
-    pairs = [words[:, 24:30].copy().view(np.float32) for words in both]
-    np.testing.assert_allclose(*pairs, rtol=1e-6, atol=1e-6)
+    mine, want = (w[:, 24:30].copy().view(np.float32) for w in (got["y"], quantize_layout.pack(x)))
+    np.testing.assert_allclose(mine, want, rtol=1e-6, atol=1e-6)
     values = quantize_layout.unpack(got["y"], 96)
     np.testing.assert_allclose(values, x, atol=np.abs(x).max() / 200)
