@@ -127,7 +127,10 @@ def run_reference(kernel: Kernel, case: Case) -> dict[str, Array]:
 
 
 def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> CaseResult:
-    """NMSE and largest error relative to the largest value, over all outputs of a case."""
+    """NMSE and largest error relative to the largest value, over all outputs of a case.
+
+    Both are relative to `case.scale` at least.
+    """
     want = run_reference(kernel, case)
     nmse = max_rel = 0.0
     note = ""
@@ -148,8 +151,10 @@ def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> Ca
             note = f"{n}: {np.count_nonzero(~np.isfinite(b))} values not finite or not written"
             nmse = np.inf
             continue
-        nmse = max(nmse, float(np.square(a - b).sum() / max(np.square(a).sum(), 1e-300)))
-        max_rel = max(max_rel, float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-300)))
+        power = max(np.square(a).sum(), a.size * case.scale**2, 1e-300)
+        nmse = max(nmse, float(np.square(a - b).sum() / power))
+        largest = max(np.abs(a).max(), case.scale, 1e-300)
+        max_rel = max(max_rel, float(np.abs(a - b).max() / largest))
     ok = nmse <= case.limit and not note
     return CaseResult(kernel.name, case.name, build, nmse, max_rel, case.limit, ok, note)
 

@@ -126,7 +126,9 @@ class Case:
     are the initial content. float16 arrays are cache buffers. `rows` is the batch the launch is
     made for. `limit` is the largest normalised mean squared error allowed; `exact` asks for
     equal words instead. Outputs in `int8` hold four signed bytes a word, compared as numbers.
-    `only` restricts the compared elements of an output (name -> mask).
+    `scale` is the size that float outputs typically have: sums that cancel to much less, as the
+    only row of a product can, are measured against it. `only` restricts the compared elements
+    of an output (name -> mask).
     """
 
     name: str
@@ -136,6 +138,7 @@ class Case:
     limit: float = 1e-10
     exact: bool = False
     only: Mapping[str, Array] = field(default_factory=dict)
+    scale: float = 0.0
     int8: frozenset[str] = frozenset()
 
 

@@ -27,7 +27,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for fmt in ALL_FORMATS:
         for n, rows, cols in SHAPES:
             ops = case_operands(rng, fmt, n, rows, cols)
-            yield Case(f"{fmt} n={n} {rows}x{cols}", ops, case_params(rows, cols), rows=n)
+            params = case_params(rows, cols)
+            yield Case(f"{fmt} n={n} {rows}x{cols}", ops, params, rows=n, scale=0.5)
     ops = case_operands(rng, "Q4_0", 50, 40, 256)
     ops |= {"step": step_words(37, 0), "y": np.zeros((50, 96), np.float32)}
     inside = np.zeros((50, 96), bool)

@@ -131,7 +131,8 @@ def format_cases(
                 if stacked > 1:
                     ops["w"] = random_matrix(rng, fmt, stacked * rows, cols, 1 / np.sqrt(cols))
                 name = f"{fmt} n={n} {rows}x{cols} {np.dtype(dtype).name}"
-                yield Case(name, ops, case_params(rows, cols), rows=n, limit=LIMIT)
+                params = case_params(rows, cols)
+                yield Case(name, ops, params, rows=n, limit=LIMIT, scale=0.5)
 
 
 def odd_case(rng: np.random.Generator) -> Case:

@@ -46,7 +46,7 @@ def format_cases(rng: np.random.Generator) -> Iterator[Case]:
         for n, rows, cols in SHAPES:
             ops = int8_operands(case_operands(rng, fmt, n, rows, cols), cols)
             params = case_params(rows, cols) | {"x_stride": row_words(cols)}
-            yield Case(f"{fmt} n={n} {rows}x{cols}", ops, params, rows=n)
+            yield Case(f"{fmt} n={n} {rows}x{cols}", ops, params, rows=n, scale=0.5)
 
 
 def odd_case(rng: np.random.Generator) -> Case:

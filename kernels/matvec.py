@@ -23,7 +23,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for fmt in ALL_FORMATS:
         for rows, cols in SHAPES:
             ops = case_operands(rng, fmt, rows, cols)
-            yield Case(f"{fmt} {rows}x{cols}", ops, case_params(rows, cols))
+            yield Case(f"{fmt} {rows}x{cols}", ops, case_params(rows, cols), scale=0.5)
     ops = case_operands(rng, "Q8_0", 40, 256)
     ops["y"] = np.zeros((1, 100), np.float32)
     inside = np.zeros((1, 100), bool)

@@ -29,7 +29,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         for rows, cols in SHAPES:
             ops = case_operands(rng, fmt, rows, cols)
             ops["g"] = random_matrix(rng, "F32", 1, cols)
-            yield Case(f"{fmt} {rows}x{cols}", ops, {**case_params(rows, cols), "eps": 1e-5})
+            params = {**case_params(rows, cols), "eps": 1e-5}
+            yield Case(f"{fmt} {rows}x{cols}", ops, params, scale=0.5)
     ops = case_operands(rng, "Q4_0", 20, 256)
     x: Any = rng.standard_normal((7, 256)).astype(np.float32)
     ops |= {"g": random_matrix(rng, "F32", 1, 256), "x": x, "step": step_words(5, 0)}

@@ -34,7 +34,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             ops["w"] = random_matrix(rng, fmt, rows, cols, 1 / np.sqrt(cols))
             ops["y"] = np.zeros((1, rows), np.float32)
             params = {"cols": cols, "rows": rows, "y_off": 0, "eps": 1e-5}
-            yield Case(f"{fmt} {rows}x{cols}", ops, params)
+            yield Case(f"{fmt} {rows}x{cols}", ops, params, scale=0.5)
 
 
 KERNEL = Kernel("norm_matvec_q8", launch, reference, cases, needs=q8.needs)
