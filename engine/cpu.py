@@ -24,9 +24,10 @@ from .cpu_team import Team
 from .errors import UsageError
 from .forward import Forward, PlanOptions
 from .plan import Plan, Role
+from .progress import Progress
 from .rope import rope_table
 from .runner import Notify, unheard
-from .sampler import Sampling, seed_words, settings_words
+from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
 
@@ -76,9 +77,7 @@ class CpuRunner:
         self._touch(progress)
         self._profiling = False
         self._phases: defaultdict[str, float] = defaultdict(float)
-        self._pos = self._seen = self._limit = self._seed = self._bad = 0
-        self._reason = StopReason.RUNNING
-        self._fresh: list[int] = []
+        self._progress = Progress(n_ctx)
 
     # --- plans and memory ----------------------------------------------------------------------
 
@@ -120,55 +119,39 @@ class CpuRunner:
     def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
         """Start a generation at position 0 with cleared state."""
         settings = settings_words(sampling, end_ids)
-        self._pos = self._seen = self._bad = 0
-        self._limit = min(limit, self.n_ctx)
-        self._reason, self._fresh = StopReason.RUNNING, []
-        self._seed = int(sampling.seed or 0)
+        self._progress.begin(sampling, limit)
         self._storage.clear(Role.STATE)
         self._storage.arrays["settings"][: settings.size] = settings
 
     def _set_step(self, ids: Sequence[int], pos: int) -> None:
-        words = self._storage.arrays["step"]
-        words[:] = 0
-        words[[step.N, step.POS, step.LIMIT, step.BAD]] = len(ids), pos, self._limit, self._bad
-        words[[step.COUNT, step.DRAWS]] = self._seen
-        words[[step.SEED_LO, step.SEED_HI]] = seed_words(self._seed)
+        self._storage.arrays["step"][:] = self._progress.words(ids, pos)
         self._storage.arrays["tokens"][: len(ids)] = np.asarray(ids, np.uint32)
 
     def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
         """Append ids at the current position; with `sample`, draw the token after them."""
-        self._set_step(ids, self._pos)
+        self._set_step(ids, self._progress.pos)
         self._run(self._prompt if sample else self._feed)
-        self._pos += len(ids)
+        self._progress.pos += len(ids)
         if sample:
-            self._collect()
+            self._progress.collect(self._storage.arrays["out"])
 
     def decode(self, steps: int) -> None:
         """Run up to `steps` steps; adapts `chunk` to the time that one takes."""
-        start, before = time.perf_counter(), self._seen
+        start, before = time.perf_counter(), self._progress.seen
         try:
             for _ in range(steps):
                 if self._storage.arrays["step"][step.STOP]:
                     break
                 self._run(self._decode)
         finally:
-            self._collect()
-        if self._seen > before:
-            seconds = (time.perf_counter() - start) / (self._seen - before)
+            self._progress.collect(self._storage.arrays["out"])
+        if self._progress.seen > before:
+            seconds = (time.perf_counter() - start) / (self._progress.seen - before)
             self.chunk = max(1, min(MAX_CHUNK, int(SMOOTH_SECONDS / seconds)))
-
-    def _collect(self) -> None:
-        """Take over what the sampler wrote to `out`."""
-        out = self._storage.arrays["out"]
-        count = int(out[step.COUNT])
-        self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self._seen, count)]
-        self._seen, self._pos = count, int(out[step.POS])
-        self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
 
     def poll(self) -> tuple[list[int], StopReason, int]:
         """Tokens since the last poll, the stop reason, non-finite logits since `begin`."""
-        fresh, self._fresh = self._fresh, []
-        return fresh, self._reason, self._bad
+        return self._progress.poll()
 
     def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
         """Logits (len(ids), n_vocab) after each id, fed at `pos`."""

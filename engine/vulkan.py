@@ -25,6 +25,7 @@ from .forward import Forward, PlanOptions
 from .pace import Pace
 from .plan import Plan
 from .products import attends_on_matrix_cores, choose_products
+from .progress import Progress
 from .recorder import Algorithms, Hazards, Prepared, offsets
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
@@ -86,9 +87,7 @@ class VulkanRunner:
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profiling = False
         self._phases: defaultdict[str, float] = defaultdict(float)
-        self._pos = self._seen = self._limit = self._seed = self._bad = 0
-        self._reason = StopReason.RUNNING
-        self._fresh: list[int] = []
+        self._progress = Progress(n_ctx)
 
     # --- recording -----------------------------------------------------------------------------
 
@@ -147,20 +146,13 @@ class VulkanRunner:
 
     def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
         """Start a generation at position 0 with cleared state."""
-        self._pos = self._seen = 0
-        self._limit = min(limit, self.n_ctx)
-        self._reason, self._fresh = StopReason.RUNNING, []
-        self._seed = int(sampling.seed or 0)
+        self._progress.begin(sampling, limit)
         settings = settings_words(sampling, end_ids)
         self._buffers["settings"].data()[: len(settings)] = settings
         self.device.eval(self._start)
 
     def _set_step(self, ids: Sequence[int], pos: int) -> None:
-        words = np.zeros(step.WORDS, np.uint32)
-        words[[step.N, step.POS, step.LIMIT]] = len(ids), pos, self._limit
-        words[[step.COUNT, step.DRAWS]] = self._seen
-        words[[step.SEED_LO, step.SEED_HI]] = self._seed & 0xFFFFFFFF, self._seed >> 32
-        self._buffers["step"].data()[: step.WORDS] = words
+        self._buffers["step"].data()[: step.WORDS] = self._progress.words(ids, pos)
         self._buffers["tokens"].data()[: len(ids)] = np.asarray(ids, np.uint32)
 
     def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
@@ -176,19 +168,19 @@ class VulkanRunner:
         if key not in self._plans:
             tail = (self._history, *(self._sampling if sample else ()))
             self._plans[key] = self._forward.prefill(rows, tail, head=sample)
-        self._set_step(ids, self._pos)
+        self._set_step(ids, self._progress.pos)
         seq = self._sequence(key, self._plans[key], rows)
         start = time.perf_counter()
         self._eval(key, seq)
         self._pace.took(len(ids), time.perf_counter() - start)
         self.batch = self._pace.batch
-        self._pos += len(ids)
+        self._progress.pos += len(ids)
         if sample:
-            self._collect()
+            self._progress.collect(self._buffers["out"].data())
 
     def decode(self, steps: int) -> None:
         """Run up to `steps` steps, several per submit; adapts `chunk` to the time one takes."""
-        while steps > 0 and self._reason is StopReason.RUNNING:
+        while steps > 0 and self._progress.reason is StopReason.RUNNING:
             count = min(1 << (steps.bit_length() - 1), MAX_CHUNK)
             known = ("decode", count, self._profiling) in self._sequences
             key = ("decode", count)
@@ -197,7 +189,7 @@ class VulkanRunner:
             self._eval(key, seq)
             if known:
                 self._adapt((time.perf_counter() - start) / count)
-            self._collect()
+            self._progress.collect(self._buffers["out"].data())
             steps -= count
         if self.chunk == 1 and MAX_CHUNK > 1 and not self._profiling:
             self.chunk = 2  # the second submit measures a recorded step
@@ -208,18 +200,9 @@ class VulkanRunner:
             chunk *= 2
         self.chunk = chunk
 
-    def _collect(self) -> None:
-        """Take over what the device wrote to `out`."""
-        out = self._buffers["out"].data()
-        count = int(out[step.COUNT])
-        self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self._seen, count)]
-        self._seen, self._pos = count, int(out[step.POS])
-        self._reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
-
     def poll(self) -> tuple[list[int], StopReason, int]:
         """Tokens since the last poll, the stop reason, non-finite logits since `begin`."""
-        fresh, self._fresh = self._fresh, []
-        return fresh, self._reason, self._bad
+        return self._progress.poll()
 
     def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
         """Logits (len(ids), n_vocab) after each id, fed at `pos`. One id takes the decode form."""
