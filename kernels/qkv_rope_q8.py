@@ -11,12 +11,12 @@ from . import q8
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .reference import random_matrix
-from .rope_launch import rope_and_store
+from .rope_launch import cache_build, rope_and_store
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Lane groups take pairs of neighbouring rows, which rotate together."""
-    suffix = ".KV16" if ops["k"].format_name == "F16" else ".KV32"
+    suffix = f".{cache_build(ops['k'])}"
     return q8.launch_as(ops, params, limits, q8.plain_tiling, suffix=suffix)
 
 

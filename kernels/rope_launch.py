@@ -13,12 +13,17 @@ from .limits import Limits
 from .reference import Floats, step_words
 
 
+def cache_build(cache: Shaped) -> str:
+    """The build for a cache of float16 or float32."""
+    return "KV16" if cache.format_name == "F16" else "KV32"
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """One invocation per pair of values of a row of qkv; rows of the batch along y."""
     heads = int(params["n_head"]) + 2 * int(params["n_head_kv"])
     pairs = heads * int(params["head_dim"]) // 2
     size = limits.workgroup(64)
-    return Launch(ops["k"].format_name, (size,), (-(-pairs // size), rows, 1))
+    return Launch(cache_build(ops["k"]), (size,), (-(-pairs // size), rows, 1))
 
 
 def rotate(x: Floats, table: Floats, first: Any, second: Any) -> Floats:

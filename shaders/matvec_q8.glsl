@@ -40,6 +40,8 @@ float row_sum(uint row, uint matrix) {
 }
 
 #ifdef ROPE
+#include "cache.glsl"
+
 // Rows of q are rotated in pairs and kept, rows of k rotated and v plain go into the caches.
 vec2 turn(uint row, uint pos) {
     uint d = row % p.head_dim;
@@ -57,15 +59,7 @@ void store_pair(uint row, uint pos, vec2 cs, float x0, float x1) {
     }
     bool to_v = row >= q_dim + kv_dim;
     uint at = pos * kv_dim + (row - q_dim) - (to_v ? kv_dim : 0u);
-#ifdef KV16
-    uint word = packHalf2x16(vec2(a, b));
-    if (to_v) v[p.v_base + at / 2u] = word;
-    else k[p.k_base + at / 2u] = word;
-#else
-    uvec2 pair = floatBitsToUint(vec2(a, b));
-    if (to_v) { v[p.v_base + at] = pair.x; v[p.v_base + at + 1u] = pair.y; }
-    else { k[p.k_base + at] = pair.x; k[p.k_base + at + 1u] = pair.y; }
-#endif
+    store_cached(to_v, at, a, b);
 }
 #endif
 

@@ -5,18 +5,7 @@
 
 layout(local_size_x_id = 0) in;
 
-// two neighbouring values a, b of a cache row
-void store(bool to_v, uint at, float a, float b) {
-#ifdef F16
-    uint word = packHalf2x16(vec2(a, b));
-    if (to_v) v[p.v_base + at / 2u] = word;
-    else k[p.k_base + at / 2u] = word;
-#else
-    uvec2 pair = floatBitsToUint(vec2(a, b));
-    if (to_v) { v[p.v_base + at] = pair.x; v[p.v_base + at + 1u] = pair.y; }
-    else { k[p.k_base + at] = pair.x; k[p.k_base + at + 1u] = pair.y; }
-#endif
-}
+#include "cache.glsl"
 
 vec2 rotate(uint pos, uint pair, vec2 ab) {
     vec2 cs = rope[pos * (p.n_rot / 2u) + pair];
@@ -69,6 +58,6 @@ void main() {
     uint head = kv / half_dim, d = kv % half_dim * 2u;
     uint from = base + 2u * q_pairs + (to_v ? 2u * kv_pairs : 0u) + head * p.head_dim;
     uint at = (pos * p.n_head_kv + head) * p.head_dim + d;
-    if (to_v) store(true, at, qkv[from + d], qkv[from + d + 1u]);
-    else store(false, at, rotated(from, d, pos), rotated(from, d + 1u, pos));
+    if (to_v) store_cached(true, at, qkv[from + d], qkv[from + d + 1u]);
+    else store_cached(false, at, rotated(from, d, pos), rotated(from, d + 1u, pos));
 }

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// build: [F16|F32]
+// build: [KV16|KV32]
 #define HALVES 1
 #include "types.glsl"
 #include "step.glsl"
