@@ -20,12 +20,14 @@ class PreTokenizer:
     `add_bos`: BOS is added when the file has no `tokenizer.ggml.add_bos_token`.
     `byte_level`: text is mapped byte by byte to printable characters (GPT-2); else spaces become
     U+2581 and characters outside the vocabulary fall back to `<0xNN>` tokens.
+    `whole_lines`: a run of line feeds that is a token is taken as it is.
     """
 
     patterns: tuple[str, ...]
     whole_words: bool = False
     add_bos: bool = False
     byte_level: bool = True
+    whole_lines: bool = False
 
 
 _SUFFIX = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"  # English contractions
@@ -62,6 +64,7 @@ _DEEPSEEK3 = PreTokenizer(
     (r"\p{N}{1,3}", _KANA_HAN, rf"{_MARKED}| ?[\p{{P}}\p{{S}}]+[\r\n]*|{_LINES}")
 )
 _BLOOM = r" ?[^(\s|.,!?\x{2026}\x{3002}\x{FF0C}\x{3001}\x{0964}\x{06D4}\x{060C})]+"
+_PLAIN_LINES = r"[^\n]+|\n+"
 _NOT_HAN = "&&[^\\p{Han}]]"  # closes a character class: all of it but Chinese characters
 _DOUBLING = "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4))
 _BAILING = (
@@ -99,7 +102,8 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         PreTokenizer((r"\p{N}", _GPT2)),
         "smollm command-r starcoder refact codeshell exaone minerva-7b mellum2",
     ),
-    (PreTokenizer(_LLAMA3.patterns), "dbrx smaug-bpe glm4 chatglm-bpe"),
+    (PreTokenizer(_LLAMA3.patterns), "dbrx smaug-bpe chatglm-bpe"),
+    (PreTokenizer(_LLAMA3.patterns, whole_words=True), "glm4 glm5"),
     (_O200K, "gpt-4o llama4 kanana2 talkie minimax-m2"),
     (PreTokenizer((_cased(r"\p{N}"),), whole_words=True, add_bos=True), "tekken"),
     (
@@ -124,6 +128,17 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         "deepseek-coder",
     ),
     (_DEEPSEEK3, "deepseek-v3 hunyuan-dense joyai-llm hy_v4"),
+    (
+        PreTokenizer(
+            (
+                r"\p{N}{1,3}",
+                _KANA_HAN,
+                rf"{_MARKED}| ?[\p{{P}}\p{{S}}]+|[\r\n]|\s+(?!\S)|\s+",
+                r"\p{N}",
+            )
+        ),
+        "spark2_5",
+    ),
     (
         PreTokenizer(
             (
@@ -206,9 +221,24 @@ _RULES: tuple[tuple[PreTokenizer, str], ...] = (
         "kimi-k2",
     ),
     (
-        PreTokenizer((r"[^\n]+|\n+",), byte_level=False, add_bos=True),
+        PreTokenizer(
+            (
+                r"<sentinel:[0-9]+>",
+                r"IMGIMG[A-I]{1,4}Z",
+                r"[\t\n]|    |  ",
+                r"\p{N}",
+                r"[\p{P}!-/:-@\[-`{-~]",
+                _GPT2,
+            ),
+            add_bos=True,
+        ),
+        "chameleon",
+    ),
+    (
+        PreTokenizer((_PLAIN_LINES,), byte_level=False, add_bos=True, whole_lines=True),
         "gemma4",
     ),
+    (PreTokenizer((_PLAIN_LINES,), byte_level=False), "sarvam-moe"),
 )
 
 PRETOKENIZERS: Mapping[str, PreTokenizer] = {

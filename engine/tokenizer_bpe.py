@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SPACE = "\u2581"  # stands for a space where text is not mapped byte by byte
 _ESCAPED = re.compile("([\ud800-\udfff]+)")  # what "surrogateescape" made of invalid UTF-8
+_LINE_FEEDS = re.compile("(\n+)")
 
 
 def _byte_alphabet() -> dict[int, str]:
@@ -50,9 +51,28 @@ class BpeCodec:
         for n, part in enumerate(_ESCAPED.split(text)):
             if n % 2:
                 ids += self._encode_raw(part)
+            elif self._rule.whole_lines:
+                ids += self._encode_lines(part)
             elif part:
                 ids += self._engine.encode(part, add_special_tokens=False).ids
         return ids
+
+    def _encode_lines(self, text: str) -> list[int]:
+        """Ids of text whose runs of line feeds are tokens, where such a token exists."""
+        ids: list[int] = []
+        for part in filter(None, _LINE_FEEDS.split(text)):
+            token = self._line_tokens.get(part)
+            if token is not None:
+                ids.append(token)
+            else:
+                ids += self._engine.encode(part, add_special_tokens=False).ids
+        return ids
+
+    @cached_property
+    def _line_tokens(self) -> dict[str, int]:
+        """Tokens of nothing but line feeds; the first id of a text counts."""
+        pairs = ((text, i) for i, text in enumerate(self._vocab.tokens) if not text.strip("\n"))
+        return dict(reversed(list(pairs)))
 
     def spell(self, text: str) -> bytes:
         """Bytes of a token's text."""

@@ -70,7 +70,8 @@ _MORE_ENDS = _texts(
 _MIDDLE = _texts(
     "<|fim_prefix|> <fim-prefix> <fim_prefix> <\uff5cfim\u2581begin\uff5c> <|code_prefix|> "
     "<|fim_suffix|> <fim-suffix> <fim_suffix> <\uff5cfim\u2581hole\uff5c> <|code_suffix|> "
-    "<|fim_middle|> <fim-middle> <fim_middle> <\uff5cfim\u2581end\uff5c> <|code_middle|>"
+    "<|fim_middle|> <fim-middle> <fim_middle> <\uff5cfim\u2581end\uff5c> <|code_middle|> "
+    "\u2581<PRE> \u2581<SUF> \u2581<MID> <|prefix|> <|suffix|> <|middle|>"
 )
 # Markup of the harmony format that is part of the text.
 _SHOWN = _texts("<|channel|> <|message|> <|start|> <|constrain|>")
@@ -136,6 +137,9 @@ def number_array(source: Source, name: str, count: int) -> npt.NDArray[Any] | No
         raise fail(source, key, f"expected an array of numbers, found {value!r:.60}")
     if len(numbers) < count:
         raise fail(source, key, f"{len(numbers)} entries for {count} tokens")
+    bad = np.flatnonzero(np.isnan(numbers[:count]))
+    if len(bad):
+        raise fail(source, key, f"entry {bad[0]} is not a number")
     return numbers[:count]
 
 

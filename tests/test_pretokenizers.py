@@ -64,6 +64,10 @@ def test_nothing_is_lost(name: str) -> None:
         ("exaone-moe", "ab cd 1", ["ab cd", " ", "1"]),
         ("minicpm5", "a 1234", ["a", " ", "123", "4"]),
         ("ufakzeka", "it's", ["it", "'s"]),
+        ("glm5", "a 1234", ["a", " ", "123", "4"]),
+        ("spark2_5", "a.b 12\n\n", ["a", ".b", " ", "1", "2", "\n", "\n"]),
+        ("chameleon", "it's IMGIMGABZ!1", ["it", "'", "s", " ", "IMGIMGABZ", "!", "1"]),
+        ("sarvam-moe", "a b\n\nc", ["a b", "\n\n", "c"]),
         ("gemma4", "a b\n\nc", ["a b", "\n\n", "c"]),
     ],
 )
@@ -74,4 +78,5 @@ def test_by_hand(name: str, text: str, words: list[str]) -> None:
 def test_flags() -> None:
     assert PRETOKENIZERS["llama-bpe"].whole_words and PRETOKENIZERS["llama-bpe"].add_bos
     assert not PRETOKENIZERS["qwen2"].whole_words and not PRETOKENIZERS["qwen2"].add_bos
-    assert not PRETOKENIZERS["gemma4"].byte_level
+    assert PRETOKENIZERS["glm4"].whole_words and not PRETOKENIZERS["chatglm-bpe"].whole_words
+    assert not PRETOKENIZERS["gemma4"].byte_level and PRETOKENIZERS["gemma4"].whole_lines

@@ -141,6 +141,7 @@ REFUSED = [
     (bpe(add_bos_token="yes"), "tokenizer.ggml.add_bos_token: expected true or false"),
     (spm(scores=None), "tokenizer.ggml.scores: absent"),
     (spm(scores=[0.5]), "tokenizer.ggml.scores: 1 entries"),
+    (spm(scores=[0.5] * 266 + [float("nan")]), "tokenizer.ggml.scores: entry 266 is not a number"),
 ]  # fmt: skip
 
 
@@ -226,3 +227,12 @@ def test_bpe_on_plain_text() -> None:
     want = [ids["<bos>"], ids["▁a"], ids["\n\n"], ids["<0xE6>"], ids["<0x97>"], ids["<0xA5>"]]
     assert tok.encode(" a\n\n日", **FULL) == want
     assert tok.decode_bytes(want) == " a\n\n日".encode()
+
+
+def test_runs_of_line_feeds_are_taken_whole() -> None:
+    """Gemma 4: no merge makes three of them, and yet they are one token."""
+    tokens = ["<bos>", "a", "\n", "\n\n", "\n\n\n"]
+    tok = build_tokenizer(bpe(tokens=tokens, token_type=[3, 1, 1, 1, 1], model="gemma4", pre=None,
+                              merges=["\n \n"]))  # fmt: skip
+    for text, ids in (("\n\n\na\n", [4, 1, 2]), ("\n\n\n\n", [3, 3]), ("a\n\n", [1, 3])):
+        assert tok.encode(text, **PLAIN) == ids, text
