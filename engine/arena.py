@@ -88,7 +88,7 @@ class WeightArena:
 
     def load(self, upload: Upload, progress: Callable[[int, int], None] | None) -> None:
         """Fill the arenas. `progress(done, total)` counts bytes; what it raises ends the load."""
-        total = sum(m.raw.nbytes for w in self._weights for m in w.parts)
+        total = sum(m.nbytes for w in self._weights for m in w.parts)
         done = 0
         for w in self._weights:
             place = self.places[w.name]
@@ -100,6 +100,7 @@ class WeightArena:
                     done += piece.nbytes
                     if progress:
                         progress(done, total)
+                m.forget()
         upload.flush()
 
 

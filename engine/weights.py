@@ -44,7 +44,7 @@ class Weights:
 
     def fits(self, *parts: Matrix) -> bool:
         """Whether the parts can be one binding."""
-        return sum(m.raw.nbytes for m in parts) <= self._limit
+        return sum(m.nbytes for m in parts) <= self._limit
 
     def rows(self, names: Sequence[str], rows: Sequence[int], cols: int) -> Iterator[
         tuple[Weight, int]
@@ -62,10 +62,9 @@ class Weights:
 
     def _split(self, group: list[tuple[str, Matrix]], first: int) -> Iterator[tuple[Weight, int]]:
         for name, m in group:
-            most = max(1, self._limit // m.raw[:1].nbytes)
+            most = max(1, self._limit // m.fmt.row_bytes(m.cols))
             for start in range(0, m.rows, most):
-                raw = m.raw[start : start + most]
-                part = Matrix(m.fmt, raw, len(raw), m.cols)
+                part = m.part(start, min(start + most, m.rows))
                 yield self._weight(f"{name}[{start}:]", (part,)), first + start
             first += m.rows
 
