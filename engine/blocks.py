@@ -3,8 +3,7 @@
 A format stores rows of `cols` values as blocks of `elems` values in `bytes` bytes (ggml-quants.h
 of llama.cpp defines them; `gguf.quants` is the reference decoder that we call). On the device a
 matrix is stored as planes: all quants of the matrix, then all scales, each plane starting on a
-16-byte boundary, so that neighbouring lanes load neighbouring 16-byte words. docs/formats.md
-shows every layout.
+16-byte boundary, so that neighbouring lanes load neighbouring 16-byte words.
 """
 
 from __future__ import annotations
@@ -16,42 +15,28 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
-from .grids import GRIDS, grid_words
-
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Part of every block: bytes [offset, offset + size) of the block and `pad` zero bytes, stored
-    consecutively."""
+    """Part of every block: bytes [offset, offset + size) of the block, stored consecutively."""
 
     name: str
     offset: int
     size: int
-    pad: int = 0
-
-    @property
-    def stride(self) -> int:
-        """Bytes per block on the device."""
-        return self.size + self.pad
 
 
 @dataclass(frozen=True)
 class Format:
-    """One weight format: `elems` values in `bytes` bytes, split into at most 4 planes.
-
-    A format with a codebook of vectors (engine/grids.py) has `grid`, and the codebook's words as
-    one more plane behind the others.
-    """
+    """One weight format: `elems` values in `bytes` bytes, split into at most 4 planes."""
 
     name: str
     type_id: int
     elems: int
     bytes: int
     planes: tuple[Plane, ...]
-    grid: bool = False
 
     def row_bytes(self, cols: int) -> int:
         """Bytes of one row of `cols` values; `cols` is a multiple of `elems`."""
@@ -59,16 +44,14 @@ class Format:
 
     def plane_words(self, blocks: int) -> tuple[int, ...]:
         """32-bit words of each plane for `blocks` blocks, each rounded up to 16 bytes."""
-        words = tuple(-(-blocks * p.stride // 16) * 4 for p in self.planes)
-        return (*words, grid_words(self.name).size) if self.grid else words
+        return tuple(-(-blocks * p.size // 16) * 4 for p in self.planes)
 
 
-def _format(name: str, *planes: tuple[str, int, int] | tuple[str, int, int, int]) -> Format:
+def _format(name: str, *planes: tuple[str, int, int]) -> Format:
     kind = GGMLQuantizationType[name]
     elems, size = GGML_QUANT_SIZES[kind]
     assert sum(p[2] for p in planes) == size, name
-    parts = tuple(Plane(*p) for p in planes)
-    return Format(name, int(kind), elems, size, parts, name in GRIDS)
+    return Format(name, int(kind), elems, size, tuple(Plane(*p) for p in planes))
 
 
 FORMATS: dict[str, Format] = {
@@ -85,21 +68,6 @@ FORMATS: dict[str, Format] = {
         _format("Q4_K", ("qs", 16, 128), ("dms", 0, 16)),
         _format("Q5_K", ("qs", 48, 128), ("qh", 16, 32), ("dms", 0, 16)),
         _format("Q6_K", ("ql", 0, 128), ("qh", 128, 64), ("sc", 192, 16), ("d", 208, 2)),
-        _format("Q2_K", ("qs", 16, 64), ("sc", 0, 16), ("dm", 80, 4)),
-        _format("Q3_K", ("qs", 32, 64), ("qh", 0, 32), ("scd", 96, 14, 2)),
-        _format("IQ4_NL", ("qs", 2, 16), ("d", 0, 2)),
-        _format("IQ4_XS", ("qs", 8, 128), ("dsc", 0, 8)),
-        _format("MXFP4", ("qs", 1, 16), ("e", 0, 1)),
-        _format("NVFP4", ("qs", 4, 32), ("e", 0, 4)),
-        _format("TQ1_0", ("qs", 0, 48), ("qh", 48, 4), ("d", 52, 2)),
-        _format("TQ2_0", ("qs", 0, 64), ("d", 64, 2)),
-        _format("IQ1_S", ("qs", 2, 32), ("qh", 34, 16), ("d", 0, 2)),
-        _format("IQ1_M", ("qs", 0, 32), ("qh", 32, 16), ("scd", 48, 8)),
-        _format("IQ2_XXS", ("qs", 2, 64), ("d", 0, 2)),
-        _format("IQ2_XS", ("qs", 2, 64), ("sc", 66, 8), ("d", 0, 2)),
-        _format("IQ2_S", ("qs", 2, 64), ("hsc", 66, 16), ("d", 0, 2)),
-        _format("IQ3_XXS", ("qs", 2, 64), ("ss", 66, 32), ("d", 0, 2)),
-        _format("IQ3_S", ("qs", 2, 64), ("hss", 66, 44), ("d", 0, 2)),
     )
 }
 BY_TYPE: dict[int, Format] = {f.type_id: f for f in FORMATS.values()}
@@ -148,11 +116,9 @@ def pack_planes(m: Matrix) -> npt.NDArray[np.uint32]:
     """The device layout of a matrix, as the `repack` shader writes it. For tests and F32."""
     blocks = m.raw.reshape(-1, m.fmt.bytes)
     out = []
-    for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=False):
+    for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=True):
         buf = np.zeros(words * 4, np.uint8)
-        part = blocks[:, plane.offset : plane.offset + plane.size]
-        buf[: len(blocks) * plane.stride].reshape(-1, plane.stride)[:, : plane.size] = part
+        part = blocks[:, plane.offset : plane.offset + plane.size].reshape(-1)
+        buf[: part.size] = part
         out.append(buf.view(np.uint32))
-    if m.fmt.grid:
-        out.append(grid_words(m.fmt.name))
     return np.concatenate(out)
