@@ -17,6 +17,7 @@ from ..kernels import repack
 from .blocks import Matrix
 from .device import Device
 from .errors import DeviceError
+from .grids import grid_words
 from .plan import Buf, Weight
 from .recorder import Algorithms
 
@@ -101,6 +102,8 @@ class WeightArena:
                     if progress:
                         progress(done, total)
                 m.forget()
+            if w.fmt.grid:
+                upload.words(grid_words(w.fmt.name), self.tensors[place.arena], place.words[-1])
         upload.flush()
 
 
@@ -133,11 +136,11 @@ class Upload:
             self.flush()
         self._bytes[self._used : self._used + piece.size] = piece
         count = piece.size // w.fmt.bytes
-        for plane, start in zip(w.fmt.planes, place.words, strict=True):
+        for plane, start in zip(w.fmt.planes, place.words, strict=False):
             self._jobs.append((arena, {
                 "src_byte": self._used, "block_bytes": w.fmt.bytes, "offset": plane.offset,
-                "size": plane.size, "plane_bytes": count * plane.size,
-                "dst_word": start + block * plane.size // 4,
+                "size": plane.size, "stride": plane.stride, "plane_bytes": count * plane.stride,
+                "dst_word": start + block * plane.stride // 4,
             }))  # fmt: skip
         self._used += -(-piece.size // 4) * 4
 

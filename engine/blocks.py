@@ -3,7 +3,8 @@
 A format stores rows of `cols` values as blocks of `elems` values in `bytes` bytes (ggml-quants.h
 of llama.cpp defines them; `gguf.quants` is the reference decoder that we call). On the device a
 matrix is stored as planes: all quants of the matrix, then all scales, each plane starting on a
-16-byte boundary, so that neighbouring lanes load neighbouring 16-byte words.
+16-byte boundary, so that neighbouring lanes load neighbouring 16-byte words. docs/formats.md
+shows every layout.
 """
 
 from __future__ import annotations
@@ -15,28 +16,42 @@ import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
+from .grids import GRIDS, grid_words
+
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Part of every block: bytes [offset, offset + size) of the block, stored consecutively."""
+    """Part of every block: bytes [offset, offset + size) of the block and `pad` zero bytes, stored
+    consecutively."""
 
     name: str
     offset: int
     size: int
+    pad: int = 0
+
+    @property
+    def stride(self) -> int:
+        """Bytes per block on the device."""
+        return self.size + self.pad
 
 
 @dataclass(frozen=True)
 class Format:
-    """One weight format: `elems` values in `bytes` bytes, split into at most 4 planes."""
+    """One weight format: `elems` values in `bytes` bytes, split into at most 4 planes.
+
+    A format with a codebook of vectors (engine/grids.py) has `grid`, and the codebook's words as
+    one more plane behind the others.
+    """
 
     name: str
     type_id: int
     elems: int
     bytes: int
     planes: tuple[Plane, ...]
+    grid: bool = False
 
     def row_bytes(self, cols: int) -> int:
         """Bytes of one row of `cols` values; `cols` is a multiple of `elems`."""
@@ -44,14 +59,16 @@ class Format:
 
     def plane_words(self, blocks: int) -> tuple[int, ...]:
         """32-bit words of each plane for `blocks` blocks, each rounded up to 16 bytes."""
-        return tuple(-(-blocks * p.size // 16) * 4 for p in self.planes)
+        words = tuple(-(-blocks * p.stride // 16) * 4 for p in self.planes)
+        return (*words, grid_words(self.name).size) if self.grid else words
 
 
-def _format(name: str, *planes: tuple[str, int, int]) -> Format:
+def _format(name: str, *planes: tuple[str, int, int] | tuple[str, int, int, int]) -> Format:
     kind = GGMLQuantizationType[name]
     elems, size = GGML_QUANT_SIZES[kind]
     assert sum(p[2] for p in planes) == size, name
-    return Format(name, int(kind), elems, size, tuple(Plane(*p) for p in planes))
+    parts = tuple(Plane(*p) for p in planes)
+    return Format(name, int(kind), elems, size, parts, name in GRIDS)
 
 
 FORMATS: dict[str, Format] = {
@@ -116,9 +133,11 @@ def pack_planes(m: Matrix) -> npt.NDArray[np.uint32]:
     """The device layout of a matrix, as the `repack` shader writes it. For tests and F32."""
     blocks = m.raw.reshape(-1, m.fmt.bytes)
     out = []
-    for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=True):
+    for plane, words in zip(m.fmt.planes, m.fmt.plane_words(len(blocks)), strict=False):
         buf = np.zeros(words * 4, np.uint8)
-        part = blocks[:, plane.offset : plane.offset + plane.size].reshape(-1)
-        buf[: part.size] = part
+        part = blocks[:, plane.offset : plane.offset + plane.size]
+        buf[: len(blocks) * plane.stride].reshape(-1, plane.stride)[:, : plane.size] = part
         out.append(buf.view(np.uint32))
+    if m.fmt.grid:
+        out.append(grid_words(m.fmt.name))
     return np.concatenate(out)

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // One plane of a matrix out of blocks as a file holds them: bytes [offset, offset + size) of every
-// block, end to end. One invocation per word of the plane.
+// block and zeros up to `stride`, end to end. One invocation per word of the plane.
 #include "types.glsl"
 
 layout(local_size_x_id = 0) in;
@@ -10,7 +10,7 @@ READS(0, uint, src)
 UPDATES(1, uint, dst)
 PUSH {
     uint src_byte;     // where the first block starts in src
-    uint block_bytes; uint offset; uint size;
+    uint block_bytes; uint offset; uint size; uint stride;
     uint plane_bytes;  // bytes to write; the rest of the last word is zero
     uint dst_word;
 } p;
@@ -23,10 +23,11 @@ void main() {
     uint first = i * 4u;
     if (first >= p.plane_bytes) return;
     uint word = 0u;
-    uint block = first / p.size, at = first % p.size;
+    uint block = first / p.stride, at = first % p.stride;
     for (uint j = 0u; j < 4u && first + j < p.plane_bytes; j++) {
-        word |= src_at(p.src_byte + block * p.block_bytes + p.offset + at) << (8u * j);
-        if (++at == p.size) { at = 0u; block++; }
+        if (at < p.size)
+            word |= src_at(p.src_byte + block * p.block_bytes + p.offset + at) << (8u * j);
+        if (++at == p.stride) { at = 0u; block++; }
     }
     dst[p.dst_word + i] = word;
 }
