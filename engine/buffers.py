@@ -6,7 +6,7 @@ exchanges with the device at run time has a host side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from .arena import CacheArena, Upload, WeightArena
 from .device import Device
 from .plan import Buf, Plan, Role, Weight
 from .recorder import Algorithms
-from .rope import RopeSpec, rope_table
+from .rope import RopeSpec, rope_name, rope_table
 
 EXCHANGED = ("step", "tokens", "settings", "out")  # read or written by the host between sequences
 ROPE_ROWS = 4096  # positions of the rope table computed and uploaded at a time
@@ -53,15 +53,23 @@ class Buffers:
                 self.bufs[name] = b
                 self._tensors[name] = self._make(b)
 
-    def load(self, rope: RopeSpec, progress: Callable[[int, int], None] | None) -> None:
+    def load(
+        self, ropes: Sequence[RopeSpec], progress: Callable[[int, int], None] | None
+    ) -> None:
         """Fill constants and weights; `progress` as in WeightArena.load."""
         upload = Upload(self._device, self._algorithms)
-        n_ctx = self.bufs["rope"].rows
+        for index, rope in enumerate(ropes):
+            self._load_rope(upload, rope_name(index), rope)
+        self._weights.load(upload, progress)
+
+    def _load_rope(self, upload: Upload, name: str, rope: RopeSpec) -> None:
+        if name not in self.bufs:
+            return
+        n_ctx = self.bufs[name].rows
         for start in range(0, n_ctx, ROPE_ROWS):
             rows = rope_table(rope, min(n_ctx, start + ROPE_ROWS), start)
-            upload.words(rows.reshape(-1).view(np.uint32), self._tensors["rope"],
-                         start * rows[0].size)  # fmt: skip
-        self._weights.load(upload, progress)
+            words = rows.reshape(-1).view(np.uint32)
+            upload.words(words, self._tensors[name], start * rows[0].size)
 
     def starter(self) -> Any:
         """The sequence that begins a generation: settings uploaded, state cleared."""

@@ -15,7 +15,8 @@ from ..kernels import embed, norm_matvec, rope_kv, rope_kv_halves
 from ..kernels.kernel import Kernel
 from . import step
 from .plan import Buf, Dispatch, Operand, Phase, Role, Weight
-from .spec import ModelSpec
+from .rope import rope_name
+from .spec_model import LayerSpec, ModelSpec
 from .weights import Weights
 
 Push = dict[str, int | float]
@@ -54,6 +55,25 @@ class Builder(ABC):
         """An activation of (batch, width) float32, shared by all plans."""
         return Buf(name, (self.opts.batch, width))
 
+    def qkv_buf(self, layer: int) -> Buf:
+        """Queries, keys and values of a layer; layers of one size share it."""
+        width = self.layer(layer).qkv_dim
+        return self.buf(f"qkv.{width}", width)
+
+    def heads_buf(self, layer: int) -> Buf:
+        """What the heads of a layer make of the values they see."""
+        width = self.layer(layer).q_dim
+        return self.buf(f"att.{width}", width)
+
+    def ffn_buf(self, layer: int) -> Buf:
+        """What is between the projections of a feed-forward network."""
+        width = self.layer(layer).n_ff
+        return self.buf(f"ffn.{width}", width)
+
+    def layer(self, layer: int) -> LayerSpec:
+        """The sizes of a layer."""
+        return self.spec.layers[layer]
+
     @property
     def step(self) -> Buf:
         """The step words."""
@@ -64,16 +84,17 @@ class Builder(ABC):
         """Token ids of the batch."""
         return Buf("tokens", (self.opts.batch,), "U32", Role.STATE)
 
-    @property
-    def rope(self) -> Buf:
-        """Cosines and sines (n_ctx, pairs, 2)."""
-        return Buf("rope", (self.opts.n_ctx, self.spec.rope.dims // 2, 2), role=Role.CONSTANT)
+    def rope(self, layer: int) -> Buf:
+        """Cosines and sines (n_ctx, pairs, 2) of a layer's rotation."""
+        index = self.layer(layer).rope
+        shape = (self.opts.n_ctx, self.spec.ropes[index].dims // 2, 2)
+        return Buf(rope_name(index), shape, role=Role.CONSTANT)
 
     def cache(self, which: str, layer: int) -> Buf:
-        """Keys ("k") or values ("v") of one layer: (n_ctx, n_head_kv * head_dim)."""
+        """Keys ("k") or values ("v") that a layer attends to: (n_ctx, n_head_kv * head_dim)."""
         dtype = self.opts.cache_k if which == "k" else self.opts.cache_v
-        shape = (self.opts.n_ctx, self.spec.n_head_kv * self.spec.head_dim)
-        return Buf(f"{which}.{layer}", shape, dtype, Role.CACHE)
+        shape = (self.opts.n_ctx, self.layer(layer).kv_dim)
+        return Buf(f"{which}.{self.layer(layer).cache}", shape, dtype, Role.CACHE)
 
     def add(
         self, kernel: Kernel, phase: Phase, label: str, params: Push,
@@ -92,10 +113,11 @@ class Builder(ABC):
             self.add(embed.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, x=x)
 
     @abstractmethod
-    def qkv(
-        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
-    ) -> None:
-        """y = [Q; K; V] (rmsnorm(x) * gain), q and k rotated, k and v written into the cache."""
+    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
+        """[Q; K; V] (rmsnorm(x) * gain), q and k rotated, k and v written into the cache.
+
+        `names`: one tensor of all three, or one for each. Returns the buffer with q.
+        """
 
     @abstractmethod
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
@@ -106,8 +128,11 @@ class Builder(ABC):
         """y += W x, the residual connection; `gain`: of the norm that reads y next."""
 
     @abstractmethod
-    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
-        """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain."""
+    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
+        """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain.
+
+        `names`: gate and up, or one tensor that holds the rows of both.
+        """
 
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
         """logits = W (rmsnorm(x) * gain) for the last token."""
@@ -126,37 +151,49 @@ class Builder(ABC):
 
     def rope_and_store(self, qkv: Buf, layer: int) -> None:
         """Rotate q and k, write k and v into the layer's cache."""
-        kernel = rope_kv if self.spec.rope.mode == "interleaved" else rope_kv_halves
+        halves = self.spec.ropes[self.layer(layer).rope].mode == "halves"
         self.add(
-            kernel.KERNEL, Phase.QKV, f"blk.{layer}.rope", self.heads(), qkv=qkv, rope=self.rope,
+            (rope_kv_halves if halves else rope_kv).KERNEL, Phase.QKV, f"blk.{layer}.rope",
+            self.heads(layer), qkv=qkv, rope=self.rope(layer),
             k=self.cache("k", layer), v=self.cache("v", layer),
         )  # fmt: skip
 
-    def heads(self) -> Push:
-        """Push words that describe the heads and their rotation."""
-        s = self.spec
+    def heads(self, layer: int) -> Push:
+        """Push words that describe a layer's heads and their rotation."""
+        s = self.layer(layer)
         return {
             "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
-            "n_rot": s.rope.dims,
+            "n_rot": self.spec.ropes[s.rope].dims,
         }  # fmt: skip
 
-    def attention(self) -> Push:
+    def attention(self, layer: int) -> Push:
         """Push words of every attention kernel."""
-        s = self.spec
+        s = self.layer(layer)
         return {
             "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
-            "scale": s.head_dim**-0.5, "window": s.window or 0,
+            "scale": self.spec.attn_scale or s.head_dim**-0.5, "window": s.window,
         }  # fmt: skip
 
-    def part(self) -> Buf:
+    def part(self, layer: int) -> Buf:
         """What the splits of a decode attention leave: sums, maximum, sum of exponentials."""
-        s = self.spec
-        return Buf("part", (s.n_head, self.opts.splits, s.head_dim + 2))
+        s = self.layer(layer)
+        shape = (s.n_head, self.opts.splits, s.head_dim + 2)
+        return Buf(f"part.{s.n_head}.{s.head_dim}", shape)
 
-    def stacks(self, gate: str, up: str, n_ff: int, cols: int) -> bool:
-        """Whether gate and up can be one stacked weight."""
-        a, b = (self.weights.matrix(n, n_ff, cols) for n in (gate, up))
-        return a.fmt is b.fmt and self.weights.fits(a, b)
+    def qkv_rows(self, names: Sequence[str], layer: int) -> list[int]:
+        """Rows of each of the projections that make q, k and v."""
+        s = self.layer(layer)
+        return [s.qkv_dim] if len(names) == 1 else [s.q_dim, s.kv_dim, s.kv_dim]
+
+    def gated_rows(self, names: Sequence[str], n_ff: int) -> list[int]:
+        """Rows of gate and up, or of the one tensor that holds both."""
+        return [2 * n_ff // len(names)] * len(names)
+
+    def stacks(self, names: Sequence[str], n_ff: int, cols: int) -> bool:
+        """Whether gate and up can be one weight."""
+        rows = self.gated_rows(names, n_ff)
+        parts = [self.weights.matrix(n, r, cols) for n, r in zip(names, rows, strict=True)]
+        return all(p.fmt is parts[0].fmt for p in parts) and self.weights.fits(*parts)
 
     def product(self, w: Weight, cols: int, y: Buf, first: int) -> Push:
         """Push words of a product that fills the columns of y from `first` on."""

@@ -77,12 +77,12 @@ class BatchBuilder(Builder):
             params = self.product(w, cols, y, first) | {"x_stride": x.cols}
             self.add(self.form.matmul, phase, w.name, params, x=x, w=w, y=y)
 
-    def qkv(
-        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
-    ) -> None:
+    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
         """Norm, projections, rotation and cache write."""
+        y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
         self.project(self.normed(x, gain, Phase.QKV), names, rows, x.cols, y, Phase.QKV)
         self.rope_and_store(y, layer)
+        return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Causal attention; the result in the form that the next product reads."""
@@ -91,7 +91,7 @@ class BatchBuilder(Builder):
         on_cores = self.opts.coop_attention
         direct = out if out.dtype == "F16" and on_cores else y
         kernel = attention_prefill_coop.KERNEL if on_cores else attention_prefill.KERNEL
-        self.add(kernel, phase, label, self.attention(), qkv=qkv, k=k, v=v, y=direct)
+        self.add(kernel, phase, label, self.attention(layer), qkv=qkv, k=k, v=v, y=direct)
         if direct.name != out.name:
             rows: Push = {"cols": y.cols, "x_stride": y.cols, "y_stride": out.cols}
             self.add(quantize_rows.KERNEL, phase, label, rows, x=y, y=out)
@@ -103,17 +103,17 @@ class BatchBuilder(Builder):
             params = self.product(w, x.cols, y, first) | {"x_stride": factor.cols}
             self.add(self.form.matmul_add, phase, w.name, params, x=factor, w=w, y=y)
 
-    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Both projections and the gate in one kernel on matrix cores, else in two."""
-        n_ff, phase, label = y.cols, Phase.FFN, f"{gate}|{up}"
+        n_ff, phase, label = y.cols, Phase.FFN, "|".join(names)
         normed, out = self.normed(x, gain, phase), self.factor(y.name, n_ff)
-        names, rows = [gate, up], [n_ff, n_ff]
-        if self.opts.products == "f16" and self.stacks(gate, up, n_ff, x.cols):
+        rows = self.gated_rows(names, n_ff)
+        if self.opts.products == "f16" and self.stacks(names, n_ff, x.cols):
             ((w, _),) = self.weights.rows(names, rows, x.cols)
             params = self.product(w, x.cols, out, 0) | {"rows": n_ff, "x_stride": normed.cols}
             self.add(matmul_coop_swiglu.KERNEL, phase, w.name, params, x=normed, w=w, y=out)
             return
-        both = self.buf("gate_up", 2 * n_ff)
+        both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
         self.project(normed, names, rows, x.cols, both, phase)
         if self.opts.products == "f32":
             self.add(swiglu.KERNEL, phase, label, {"n_ff": n_ff}, gu=both, y=out)

@@ -45,11 +45,10 @@ class Int8Builder(Builder):
             ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
         )  # fmt: skip
 
-    def qkv(
-        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
-    ) -> None:
+    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
         """One kernel per weight format; rotation and cache write fused for neighbouring pairs."""
-        fused = self.spec.rope.mode == "interleaved"
+        y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
+        fused = self.spec.ropes[self.layer(layer).rope].mode == "interleaved"
         for w, first in self.weights.rows(names, rows, x.cols):
             params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
             a = self.quantized(x, "xq", "xs") | {"w": w, "ssq": self.squares(x), "y": y}
@@ -57,19 +56,21 @@ class Int8Builder(Builder):
                 self.add(norm_matvec_q8.KERNEL, Phase.QKV, w.name, params, **a)
                 continue
             self.add(
-                qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(), **a,
-                rope=self.rope, k=self.cache("k", layer), v=self.cache("v", layer),
+                qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(layer), **a,
+                rope=self.rope(layer), k=self.cache("k", layer), v=self.cache("v", layer),
             )  # fmt: skip
         if not fused:
             self.rope_and_store(y, layer)
+        return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """All splits and their join in one kernel."""
-        arrived = Buf("arrived", (self.spec.n_head_kv,), "U32", Role.STATE)
+        most = max(s.n_head_kv for s in self.spec.layers)
+        arrived = Buf("arrived", (most,), "U32", Role.STATE)
         self.add(
             attention_q8.KERNEL, Phase.ATTENTION, f"blk.{layer}.attention",
-            self.attention() | {"splits": self.opts.splits}, qkv=qkv, k=self.cache("k", layer),
-            v=self.cache("v", layer), part=self.part(), arrived=arrived,
+            self.attention(layer) | {"splits": self.opts.splits}, qkv=qkv, k=self.cache("k", layer),
+            v=self.cache("v", layer), part=self.part(layer), arrived=arrived,
             **self.quantized(y, "yq", "ys"),
         )  # fmt: skip
 
@@ -82,10 +83,10 @@ class Int8Builder(Builder):
             ssq=self.squares(y), **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
         )  # fmt: skip
 
-    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Norm, both projections, gate and quantization in one kernel."""
         n_ff = y.cols
-        ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+        ((w, _),) = self.weights.rows(names, self.gated_rows(names, n_ff), x.cols)
         self.add(
             norm_matvec_q8_swiglu.KERNEL, Phase.FFN, w.name,
             {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps}, w=w, ssq=self.squares(x),

@@ -12,19 +12,19 @@ from .plan import Buf, Phase
 class TokenBuilder(Builder):
     """One token, float32."""
 
-    def qkv(
-        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, layer: int
-    ) -> None:
+    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
         """Norm and projections fused, then rotation and cache write."""
+        y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
         self.norm_project_last(x, gain, names, rows, y, Phase.QKV)
         self.rope_and_store(y, layer)
+        return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Splits of the context side by side, then joined."""
-        s, splits, part = self.spec, self.opts.splits, self.part()
+        s, splits, part = self.layer(layer), self.opts.splits, self.part(layer)
         label, phase = f"blk.{layer}.attention", Phase.ATTENTION
         k, v = self.cache("k", layer), self.cache("v", layer)
-        params = self.attention() | {"splits": splits}
+        params = self.attention(layer) | {"splits": splits}
         self.add(attention.KERNEL, phase, label, params, qkv=qkv, k=k, v=v, part=part)
         join: Push = {"n_head": s.n_head, "head_dim": s.head_dim, "splits": splits}
         self.add(attention_combine.KERNEL, phase, label, join, part=part, y=y)
@@ -35,15 +35,15 @@ class TokenBuilder(Builder):
             params = self.product(w, x.cols, y, first)
             self.add(matvec_add.KERNEL, phase, w.name, params, x=x, w=w, y=y)
 
-    def gated(self, x: Buf, gain: str, gate: str, up: str, y: Buf) -> None:
+    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Norm, both projections and the gate in one kernel where the weights stack."""
-        n_ff, phase = y.cols, Phase.FFN
-        if not self.stacks(gate, up, n_ff, x.cols):
-            both = self.buf("gate_up", 2 * n_ff)
-            self.norm_project_last(x, gain, [gate, up], [n_ff, n_ff], both, phase)
-            self.add(swiglu.KERNEL, phase, f"{gate}|{up}", {"n_ff": n_ff}, gu=both, y=y)
+        n_ff, phase, rows = y.cols, Phase.FFN, self.gated_rows(names, y.cols)
+        if not self.stacks(names, n_ff, x.cols):
+            both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
+            self.norm_project_last(x, gain, names, rows, both, phase)
+            self.add(swiglu.KERNEL, phase, "|".join(names), {"n_ff": n_ff}, gu=both, y=y)
             return
-        ((w, _),) = self.weights.rows([gate, up], [n_ff, n_ff], x.cols)
+        ((w, _),) = self.weights.rows(names, rows, x.cols)
         g = self.weights.vector(gain, x.cols)
         params = self.product(w, x.cols, y, 0) | {"rows": n_ff, "eps": self.spec.eps}
         self.add(norm_matvec_swiglu.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)

@@ -8,54 +8,28 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from .blocks import BY_TYPE, FORMATS
 from .container import Container
 from .errors import ModelError
+from .shapes import Shapes
+from .spec_model import ModelSpec
 
-if TYPE_CHECKING:
-    from .spec import ModelSpec
-
-Shapes = dict[str, tuple[int, ...]]
 MAX_LISTED = 12
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 # Tables that old converters wrote although they follow from other keys.
 _DERIVED = ("rope_freqs.weight", "attn_rot_embd.weight", "attn_rot_embd", "rope.freqs")
 
 
-def llama_shapes(s: ModelSpec) -> Shapes:
-    """Name -> shape (NumPy order) of every tensor that an arch-llama plan reads."""
-    shapes: Shapes = {
-        "token_embd.weight": (s.n_vocab, s.n_embd),
-        "output_norm.weight": (s.n_embd,),
-    }
-    if not s.tied:
-        shapes["output.weight"] = (s.n_vocab, s.n_embd)
-    layer: Shapes = {
-        "attn_norm.weight": (s.n_embd,),
-        "attn_q.weight": (s.q_dim, s.n_embd),
-        "attn_k.weight": (s.kv_dim, s.n_embd),
-        "attn_v.weight": (s.kv_dim, s.n_embd),
-        "attn_output.weight": (s.n_embd, s.q_dim),
-        "ffn_norm.weight": (s.n_embd,),
-        "ffn_gate.weight": (s.n_ff, s.n_embd),
-        "ffn_up.weight": (s.n_ff, s.n_embd),
-        "ffn_down.weight": (s.n_embd, s.n_ff),
-    }
-    for i in range(s.n_layer):
-        shapes |= {f"blk.{i}.{name}": shape for name, shape in layer.items()}
-    return shapes
+def layer_tensors(c: Container) -> frozenset[str]:
+    """The names, without the layer's prefix, of the tensors that at least one layer has."""
+    return frozenset(m[2] for m in map(_LAYER.fullmatch, c.tensors) if m)
 
 
-SHAPES: dict[str, Callable[[ModelSpec], Shapes]] = {"llama": llama_shapes}
-
-
-def check_tensors(c: Container, s: ModelSpec) -> None:
+def check_tensors(c: Container, s: ModelSpec, shapes: Shapes) -> None:
     """Raise ModelError unless the container holds every tensor of the plan, in a known format and
     with the expected shape, and no tensor of a layer that the plan would leave out."""
-    shapes = SHAPES[s.arch](s)
     _check_missing(c, shapes)
     _check_unused(c, s, shapes)
     wrong = [n for n, shape in shapes.items() if c.tensors[n].shape != shape]

@@ -107,7 +107,8 @@ def cache_bytes(spec: ModelSpec, config: RunnerConfig) -> int:
 
 def check_context(spec: ModelSpec, config: RunnerConfig, free: int | None, where: str) -> None:
     """Refuse a context whose caches (and rope table, float32 pairs) `free` bytes cannot hold."""
-    need = cache_bytes(spec, config) + config.n_ctx * spec.rope.dims * 4
+    ropes = sum(rope.dims for rope in spec.ropes)
+    need = cache_bytes(spec, config) + config.n_ctx * ropes * 4
     if free is not None and need > free:
         raise ContextError(
             f"a context of {config.n_ctx} tokens needs {need / 2**30:.2f} GiB of {where}, "

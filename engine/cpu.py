@@ -25,7 +25,7 @@ from .errors import UsageError
 from .forward import Forward, PlanOptions
 from .plan import Plan, Role
 from .progress import Progress
-from .rope import rope_table
+from .rope import rope_name, rope_table
 from .runner import Notify, unheard
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
@@ -94,8 +94,9 @@ class CpuRunner:
         self._prompt = self._bind(f.prefill(self.batch, (history, *sampling), head=True))
         self._feed = self._bind(f.prefill(self.batch, (history,)))
         self._score = self._bind(f.score())
-        table = rope_table(self.spec.rope, self.n_ctx)
-        self._storage.arrays["rope"][...] = table
+        for i, rope in enumerate(self.spec.ropes):
+            if rope_name(i) in self._storage.arrays:
+                self._storage.arrays[rope_name(i)][...] = rope_table(rope, self.n_ctx)
 
     def _bind(self, plan: Plan) -> Compiled:
         self._storage.allocate(plan)

@@ -6,22 +6,21 @@ kernels a plan takes is the builder's matter (builder.py); what a layer is, the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from .arch import llama
 from .builder import Builder, PlanOptions
 from .builder_batch import BatchBuilder
 from .builder_int8 import Int8Builder
 from .builder_token import TokenBuilder
 from .container import Container
 from .errors import ModelError
+from .families import FAMILIES
 from .plan import Buf, Dispatch, Phase, Plan, Role
 from .spec import ModelSpec
 from .weights import Weights
 
-__all__ = ["FAMILIES", "Forward", "PlanOptions"]
+__all__ = ["Forward", "PlanOptions"]
 
-FAMILIES: dict[str, Callable[[Builder], Buf]] = {"llama": llama.layers}
 NORM = "output_norm.weight"
 
 
@@ -29,8 +28,9 @@ class Forward:
     """The plans of one model for one executor, over shared buffers and weights."""
 
     def __init__(self, container: Container, spec: ModelSpec, opts: PlanOptions) -> None:
-        if spec.head_dim % 4:
-            raise ModelError(container.path, f"head size {spec.head_dim} is no multiple of 4")
+        for dim in (layer.head_dim for layer in spec.layers):
+            if dim % 4:
+                raise ModelError(container.path, f"head size {dim} is no multiple of 4")
         self.spec, self.opts = spec, opts
         self.weights = Weights(container, opts.binding_bytes)
         self._output = "token_embd.weight" if spec.tied else "output.weight"
@@ -38,6 +38,9 @@ class Forward:
     def _single(self) -> Builder:
         form = Int8Builder if self.opts.int8 else TokenBuilder
         return form(self.spec, self.opts, self.weights)
+
+    def _layers(self, b: Builder) -> Buf:
+        return FAMILIES[self.spec.arch].layers(b)
 
     @property
     def step(self) -> Buf:
@@ -64,13 +67,13 @@ class Forward:
     def decode(self, sampling: Sequence[Dispatch] = ()) -> Plan:
         """One token: embedding, layers, head, then the sampling dispatches over `logits`."""
         b = self._single()
-        b.head(FAMILIES[self.spec.arch](b), NORM, self._output, self.logits)
+        b.head(self._layers(b), NORM, self._output, self.logits)
         return Plan(1, (*b.out, *sampling), "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""
         b = BatchBuilder(self.spec, self.opts, self.weights) if rows > 1 else self._single()
-        x = FAMILIES[self.spec.arch](b)
+        x = self._layers(b)
         if head:
             b.head(x, NORM, self._output, self.logits)
         return Plan(rows, (*b.out, *tail), f"prefill {rows}")
@@ -78,7 +81,7 @@ class Forward:
     def score(self) -> Plan:
         """A batch of up to `all_logits.rows` tokens with the logits of every one."""
         b = BatchBuilder(self.spec, self.opts, self.weights)
-        x = FAMILIES[self.spec.arch](b)
+        x = self._layers(b)
         normed = b.normed(x, NORM, Phase.HEAD)
         names, rows = [self._output], [self.spec.n_vocab]
         b.project(normed, names, rows, x.cols, self.all_logits, Phase.HEAD)

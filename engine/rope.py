@@ -75,6 +75,11 @@ def frequencies(r: RopeSpec) -> Doubles:
     return mixed
 
 
+def rope_name(index: int) -> str:
+    """The buffer of a model's rope number `index`."""
+    return f"rope.{index}"
+
+
 def rope_table(r: RopeSpec, n_ctx: int, first: int = 0) -> Floats:
     """Cosine and sine of every pair at positions first … n_ctx - 1: float32 (…, dims/2, 2)."""
     freqs, table = frequencies(r), np.empty((n_ctx - first, r.dims // 2, 2), np.float32)

@@ -19,8 +19,10 @@ FREQ_BASE = 10000.0
 MAX_FACTOR = 1e6
 
 
-def rope_spec(c: Container, k: Keys, head_dim: int, n_ctx: int) -> tuple[RopeSpec, list[str]]:
-    """The rope of an architecture with interleaved pairs, and notes on defaults that were used."""
+def rope_spec(
+    c: Container, k: Keys, head_dim: int, n_ctx: int, mode: str = "interleaved"
+) -> tuple[RopeSpec, list[str]]:
+    """The rope of an architecture with pairs in `mode`, and notes on defaults that were used."""
     dims = k.integer("rope.dimension_count", 2, 1 << 16, head_dim)
     if dims % 2 or dims > head_dim:
         raise k.fail("rope.dimension_count", f"is {dims}, expected an even number up to {head_dim}")
@@ -44,10 +46,11 @@ def rope_spec(c: Container, k: Keys, head_dim: int, n_ctx: int) -> tuple[RopeSpe
     if scaling != "none":
         notes.append(f"rope scaling {scaling}, factor {factor:g}")
     if scaling == "yarn":
-        return _yarn(k, dims, base, factor, attn, n_ctx, factors), notes
+        return _yarn(k, dims, base, factor, attn, n_ctx, factors, mode), notes
     return RopeSpec(
-        dims, base, scaling, factor, orig_ctx=n_ctx, attn_factor=attn, freq_factors=factors
-    ), notes
+        dims, base, scaling, factor, orig_ctx=n_ctx, attn_factor=attn, freq_factors=factors,
+        mode=mode,
+    ), notes  # fmt: skip
 
 
 def _factor(k: Keys) -> float:
@@ -57,7 +60,8 @@ def _factor(k: Keys) -> float:
 
 
 def _yarn(
-    k: Keys, dims: int, base: float, factor: float, attn: float, n_ctx: int, ff: Floats | None
+    k: Keys, dims: int, base: float, factor: float, attn: float, n_ctx: int, ff: Floats | None,
+    mode: str,
 ) -> RopeSpec:
     log_mul = k.real("rope.scaling.yarn_log_multiplier", 0.0, MAX_FACTOR, 0.0)
     if log_mul and factor > 1.0:  # DeepSeek's mscale_all_dim: the magnitude is a quotient of two
@@ -73,6 +77,7 @@ def _yarn(
         beta_fast=k.real("rope.scaling.yarn_beta_fast", 1e-6, MAX_FACTOR, 32.0),
         beta_slow=k.real("rope.scaling.yarn_beta_slow", 1e-6, MAX_FACTOR, 1.0),
         freq_factors=ff,
+        mode=mode,
     )
 
 

@@ -53,8 +53,7 @@ class VulkanRunner:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.spec, self.n_ctx, self.device = spec, n_ctx, device
-        widest = max(spec.n_embd, 2 * spec.n_ff, (spec.n_head + 2 * spec.n_head_kv) * spec.head_dim)
-        most = max(1, min(batch, n_ctx, binding_limit(device) // (4 * widest)))
+        most = max(1, min(batch, n_ctx, binding_limit(device) // (4 * spec.widest)))
         self._pace = Pace(most, device.info.type, spec.n_params)
         self.batch = self._pace.batch
         self.chunk = 1
@@ -80,7 +79,7 @@ class VulkanRunner:
         self._buffers = Buffers(device, self._algorithms, plans, self._forward.weights.all)
         self._start = self._buffers.starter()
         device.eval(self._start)  # counters between workgroups start from zero
-        self._buffers.load(spec.rope, progress)
+        self._buffers.load(spec.ropes, progress)
         self._plans: dict[tuple[Any, ...], Plan] = {}
         self._ready: dict[tuple[Any, ...], list[Prepared]] = {}
         self._sequences: dict[tuple[Any, ...], Any] = {}

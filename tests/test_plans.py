@@ -54,7 +54,7 @@ def test_forms(fmt: str, products: str, int8: bool, limit: float) -> None:
     opts = PlanOptions(N_CTX, 64, int8=int8, products=products, coop_attention=products == "f16",
                        splits=2)  # fmt: skip
     forward, arrays = Forward(c, spec, opts), Arrays()
-    arrays["rope"] = rope_table(spec.rope, N_CTX)
+    arrays["rope.0"] = rope_table(spec.rope, N_CTX)
     ids, want = [int(t) for t in ref["prompt_2"]], ref["ref_logits_2"]
     arrays.run(forward.score(), ids, 0)
     got = arrays["all_logits"][: len(ids)]

@@ -1,0 +1,40 @@
+"""What a file of arch/ says of its family, and the pieces that several of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..container import Container
+from ..keys import Keys
+from ..plan import Buf
+from ..shapes import Shapes
+from ..spec_model import ModelSpec
+
+if TYPE_CHECKING:
+    from ..builder import Builder
+
+
+@dataclass(frozen=True)
+class Family:
+    """`spec` reads the keys, `shapes` names the tensors, `layers` lists the dispatches.
+
+    `layers` returns the residual stream x (batch, n_embd) behind the last layer.
+    """
+
+    spec: Callable[[Container, Keys], ModelSpec]
+    shapes: Callable[[ModelSpec], Shapes]
+    layers: Callable[[Builder], Buf]
+
+
+def qkv_names(s: ModelSpec, layer: int) -> list[str]:
+    """The projections of queries, keys and values: one tensor or three."""
+    parts = ["attn_qkv"] if s.fused_qkv else ["attn_q", "attn_k", "attn_v"]
+    return [f"blk.{layer}.{part}.weight" for part in parts]
+
+
+def next_gain(s: ModelSpec, layer: int) -> str:
+    """The norm that reads the residual stream behind a layer."""
+    last = layer + 1 == s.n_layer
+    return "output_norm.weight" if last else f"blk.{layer + 1}.attn_norm.weight"

@@ -1,0 +1,140 @@
+"""What a model is: sizes, layers and rotations. spec.py makes these from a file's metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .rope import RopeSpec
+
+CACHE_BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32}
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer: grouped-query attention, then a feed-forward network of `n_ff` values.
+
+    `rope` is an index into ModelSpec.ropes. `cache` is the layer whose keys and values it attends
+    to: its own number, or an earlier layer's, which it then does not write.
+    """
+
+    cache: int
+    n_head: int
+    n_head_kv: int
+    head_dim: int
+    n_ff: int
+    window: int = 0  # positions that a query sees, its own counted; 0: all
+    rope: int = 0
+
+    @property
+    def q_dim(self) -> int:
+        """Values of all query heads of one token."""
+        return self.n_head * self.head_dim
+
+    @property
+    def kv_dim(self) -> int:
+        """Values of all key heads (and of all value heads) of one token."""
+        return self.n_head_kv * self.head_dim
+
+    @property
+    def qkv_dim(self) -> int:
+        """Values of all queries, keys and values of one token."""
+        return self.q_dim + 2 * self.kv_dim
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only transformer. The head sizes without a layer are those of the first layer.
+
+    `n_params` and `weight_bytes` count every tensor of the file once, as llama-bench does.
+    `has` holds the names of layer tensors ("attn_q.bias") that at least one layer has.
+    """
+
+    arch: str
+    name: str
+    n_layer: int
+    n_embd: int
+    n_vocab: int  # rows of token_embd.weight, the length of the logits
+    n_ctx_train: int
+    eps: float
+    layers: tuple[LayerSpec, ...]
+    ropes: tuple[RopeSpec, ...]
+    tied: bool  # the output matrix is token_embd.weight
+    embed_scale: float = 1.0
+    attn_scale: float = 0.0  # of scores; 0: 1 / sqrt(head_dim)
+    attn_softcap: float = 0.0  # scores s become c tanh(s / c); 0: they stay
+    logit_softcap: float = 0.0
+    logit_scale: float = 1.0
+    n_embd_layer: int = 0  # values per layer of a second embedding (gemma4)
+    has: frozenset[str] = frozenset()
+    n_params: int = 0
+    weight_bytes: int = 0
+    idle_bytes: int = 0  # of embedding tables of which a step reads one row
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n_head(self) -> int:
+        """Query heads of the first layer."""
+        return self.layers[0].n_head
+
+    @property
+    def n_head_kv(self) -> int:
+        """Key/value heads of the first layer."""
+        return self.layers[0].n_head_kv
+
+    @property
+    def head_dim(self) -> int:
+        """Values per head of the first layer."""
+        return self.layers[0].head_dim
+
+    @property
+    def n_ff(self) -> int:
+        """Width of the feed-forward network of the first layer."""
+        return self.layers[0].n_ff
+
+    @property
+    def q_dim(self) -> int:
+        """Values of all query heads of one token in the first layer."""
+        return self.layers[0].q_dim
+
+    @property
+    def kv_dim(self) -> int:
+        """Values of all key heads of one token in the first layer."""
+        return self.layers[0].kv_dim
+
+    @property
+    def rope(self) -> RopeSpec:
+        """The rotation of layers that see the whole context."""
+        return self.ropes[0]
+
+    @property
+    def window(self) -> int | None:
+        """The sliding window of the layers that have one, counting the current token."""
+        return max(layer.window for layer in self.layers) or None
+
+    @property
+    def fused_qkv(self) -> bool:
+        """Whether one tensor of a layer holds the projections of queries, keys and values."""
+        return "attn_qkv.weight" in self.has and "attn_q.weight" not in self.has
+
+    @property
+    def widest(self) -> int:
+        """Values of the widest activation row."""
+        rows = [max(2 * layer.n_ff, layer.qkv_dim) for layer in self.layers]
+        return max(self.n_embd, len(self.layers) * self.n_embd_layer, *rows)
+
+    @property
+    def caches(self) -> tuple[LayerSpec, ...]:
+        """The layers with a cache of their own."""
+        own = enumerate(self.layers[: self.n_layer])
+        return tuple(layer for i, layer in own if layer.cache == i)
+
+    def kv_bytes_per_token(self, dtype: str = "F16") -> int:
+        """Bytes of keys and values that one token takes in all layers."""
+        return int(sum(2 * layer.kv_dim for layer in self.caches) * CACHE_BYTES[dtype])
+
+    def decode_bytes(self, position: int, dtype: str = "F16") -> int:
+        """Bytes that one decode step must read: all weights used, and the keys and values so far.
+
+        Of an untied embedding only one row is read, so the table does not count.
+        """
+        return self.weight_bytes - self.idle_bytes + position * self.kv_bytes_per_token(dtype)
