@@ -1,0 +1,144 @@
+"""A token's experts: what the references and launches of the expert kernels share.
+
+A stack of experts is one weight: the gates of E experts, E x rows rows, then their ups; or E times
+the rows of down. Experts with the numbers `first` … are in it; slots of others are left alone,
+so that stacks too large for one binding take a dispatch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import q8
+from .kernel import Array, Launch, Params, Shaped
+from .limits import Limits
+from .matvec_launch import lanes_per_row
+from .q8 import Tiling
+from .reference import Floats, parts, silu
+from .routing import unpack
+
+STEEP, LIMIT = np.float32(1.702), np.float32(7)  # ggml's swiglu_oai
+
+
+def rows_of(w: Any, start: int, count: int) -> Floats:
+    """Rows start … start + count of a matrix or stack, decoded: (count, cols)."""
+    pieces, first = [], 0
+    for m in parts(w):
+        a, b = max(start - first, 0), min(start + count - first, m.rows)
+        if a < b:
+            pieces.append(m.dequantize(a, b))
+        first += m.rows
+    return np.concatenate(pieces)
+
+
+def slots_of(route: Array, experts: int, first: int) -> Iterator[tuple[int, int, np.float32]]:
+    """(slot, expert in the stack, weight) of the slots of one token that a stack serves."""
+    ids, weights = unpack(route)
+    for slot, expert in enumerate(ids):
+        if first <= expert < first + experts:
+            yield slot, int(expert) - first, weights[slot]
+
+
+def gate_up(w: Any, xn: Floats, rows: int, experts: int, expert: int) -> tuple[Floats, Floats]:
+    """Gate and up of one expert for inputs (n, cols)."""
+    up = (experts + expert) * rows
+    return xn @ rows_of(w, expert * rows, rows).T, xn @ rows_of(w, up, rows).T
+
+
+def oai(gate: Floats, up: Floats, bias: Floats, rows: int, experts: int, expert: int) -> Floats:
+    """The limited gate of gpt-oss, biases (2 experts rows,) added before."""
+    at, after = expert * rows, (experts + expert) * rows
+    gate = np.minimum(gate + bias[at : at + rows], LIMIT)
+    up = np.clip(up + bias[after : after + rows], -LIMIT, LIMIT)
+    return np.asarray(gate / (1 + np.exp(-STEEP * gate)) * (up + 1), np.float32)
+
+
+def inner(
+    w: Any, xn: Floats, rows: int, experts: int, expert: int, bias: Floats | None
+) -> Floats:
+    """The inner vectors (n, rows) of one expert for inputs (n, cols)."""
+    gate, up = gate_up(w, xn, rows, experts, expert)
+    if bias is None:
+        return silu(gate) * up
+    return oai(gate, up, bias, rows, experts, expert)
+
+
+# --- launches ----------------------------------------------------------------------------------
+
+
+def down_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """The columns of all slots are one row: long, so two groups share it where rows are few."""
+    few = rows * lanes < units * 1024
+    return Tiling(1 if few else 2, 2 if few and chunks >= 4 * lanes else 1, 2)
+
+
+def gate_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """Two matrices per row keep enough loads in flight."""
+    return Tiling(2 if rows * lanes >= units * 1024 else 1)
+
+
+def launch_q8(
+    ops: Mapping[str, Shaped], params: Params, limits: Limits,
+    tiling: Callable[[int, int, int, int], Tiling], slots: int, grid_slots: int, chunks: int,
+) -> Launch:
+    """Rows along x in whole groups of 16, slots along y."""
+    rows = int(params["rows"])
+    subgroup = lanes = limits.subgroup_size
+    while lanes > 8 and lanes // 2 >= chunks:
+        lanes //= 2
+    t = tiling(rows * grid_slots, chunks, lanes, limits.units)
+    size = max(limits.workgroup(256), subgroup * t.ksplit)
+    per = t.rows
+    while size // lanes // t.ksplit * per < q8.GROUP:
+        if size * 2 <= limits.most:
+            size *= 2
+        else:
+            per *= 2
+    grid = (-(-rows // (size // lanes // t.ksplit * per)), grid_slots, 1)
+    spec = (size, lanes, per, subgroup, t.unroll, t.ksplit, slots)
+    return Launch(ops["w"].format_name, spec, grid, subgroup)
+
+
+def slots_in(ops: Mapping[str, Shaped]) -> int:
+    """Slots of a route (batch, slots, 2)."""
+    return ops["route"].cols // 2
+
+
+def swiglu_q8(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """One slot's rows per workgroup."""
+    slots, chunks = slots_in(ops), int(params["cols"]) // 32
+    return launch_q8(ops, params, limits, gate_tiling, slots, slots, chunks)
+
+
+def down_q8(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """All slots of a row in one group of lanes."""
+    slots = slots_in(ops)
+    chunks = slots * int(params["cols"]) // 32
+    return launch_q8(ops, params, limits, down_tiling, slots, 1, chunks)
+
+
+def launch_f32(
+    ops: Mapping[str, Shaped], params: Params, limits: Limits, grid_slots: int
+) -> Launch:
+    """As the mat-vecs: one row per lane on software devices, else several lanes per row."""
+    n, cols = int(params["rows"]), int(params["cols"])
+    if limits.software:
+        size, lanes, per = 8, 1, 8
+    else:
+        lanes = lanes_per_row(cols, n * grid_slots, limits)
+        size, per = limits.workgroup(128, lanes), 1
+    grid = (-(-n // (size // lanes * per)), grid_slots, 1)
+    return Launch(ops["w"].format_name, (size, lanes, per, slots_in(ops)), grid)
+
+
+def swiglu_f32(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """One slot's rows per workgroup."""
+    return launch_f32(ops, params, limits, slots_in(ops))
+
+
+def down_f32(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """All slots of a row in one group of lanes."""
+    return launch_f32(ops, params, limits, 1)

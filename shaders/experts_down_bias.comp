@@ -1,0 +1,17 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define BIAS 1
+#include "types.glsl"
+#include "step.glsl"
+
+READS(0, vec4, x)
+WEIGHT(1, w)
+READS(2, vec2, route)
+UPDATES(3, float, y)
+READS(4, uint, step)
+WEIGHT(5, b)
+PUSH { uint cols; uint rows; uint experts; uint first; PLANES(w); PLANES(b); } p;
+
+#include "blocks.glsl"
+#include "experts.glsl"

@@ -1,0 +1,19 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define SWIGLU 1
+#define BIAS 1
+#include "types.glsl"
+#include "step.glsl"
+
+READS(0, vec4, x)
+WEIGHT(1, g)
+WEIGHT(2, w)
+READS(3, vec2, route)
+WRITES(4, float, y)
+READS(5, uint, step)
+WEIGHT(6, b)
+PUSH { uint cols; uint rows; float eps; uint experts; uint first; PLANES(g); PLANES(w); PLANES(b); } p;
+
+#include "blocks.glsl"
+#include "experts.glsl"

@@ -1,0 +1,26 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define DOWN 1
+#define ADD 1
+#define BIAS 1
+#include "types.glsl"
+#include "step.glsl"
+
+WEIGHT(0, w)
+READS(1, uvec4, xq)
+READS(2, vec2, xs)
+READS(3, vec2, route)
+WEIGHT(4, g)
+UPDATES(5, float, y)
+WRITES(6, uint, yq)
+WRITES(7, vec2, ys)
+WRITES(8, float, ssq)
+READS(9, uint, step)
+WEIGHT(10, b)
+PUSH { uint cols; uint rows; uint experts; uint first; PLANES(g); PLANES(w); PLANES(b); } p;
+
+#include "blocks.glsl"
+#include "dot_q8.glsl"
+#include "experts_q8.glsl"

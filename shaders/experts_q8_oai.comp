@@ -1,0 +1,23 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define SWIGLU 1
+#define BIAS 1
+#include "types.glsl"
+#include "step.glsl"
+
+WEIGHT(0, w)
+READS(1, uvec4, xq)
+READS(2, vec2, xs)
+READS(3, float, ssq)
+READS(4, vec2, route)
+WRITES(5, uint, yq)
+WRITES(6, vec2, ys)
+READS(7, uint, step)
+WEIGHT(8, b)
+PUSH { uint cols; uint rows; float eps; uint experts; uint first; PLANES(w); PLANES(b); } p;
+
+#include "blocks.glsl"
+#include "dot_q8.glsl"
+#include "experts_q8.glsl"
