@@ -125,7 +125,8 @@ class Matrix:
             return raw.view(np.float32)
         if not len(raw):  # gguf's decoders need at least one block
             return np.zeros((0, self.cols), np.float32)
-        out = gguf_dequantize(raw, GGMLQuantizationType(self.fmt.type_id))
+        with np.errstate(invalid="ignore", over="ignore"):  # a damaged scale may be infinite
+            out = gguf_dequantize(raw, GGMLQuantizationType(self.fmt.type_id))
         return np.asarray(out, np.float32).reshape(raw.shape[0], self.cols)
 
 
