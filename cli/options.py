@@ -81,7 +81,6 @@ def model_option() -> Decorator:
 def device_options() -> Decorator:
     """Where and how the model runs."""
     section = "Device"
-    kind = click.Choice(["f16", "f32"])
     return combine(
         option(
             "--device", section=section, metavar="WHICH",
@@ -94,15 +93,23 @@ def device_options() -> Decorator:
             help="Factors of products: f32, int8 (activations rounded to int8, faster) or f16 "
             "(prompts on matrix cores, single tokens f32). auto: the fastest of the device.",
         ),
-        option("--cache-type-k", "-ctk", section=section, type=kind, default="f16",
-               show_default=True, help="Type of the keys in the KV cache."),
-        option("--cache-type-v", "-ctv", section=section, type=kind, default="f16",
-               show_default=True, help="Type of the values in the KV cache."),
+        cache_options(),
         option("-b", "--batch", section=section, type=click.IntRange(1, 512), default=512,
                show_default=True, metavar="N",
                help="Most prompt tokens per submit; it takes fewer where they last long."),
         option("-t", "--threads", section=section, type=click.IntRange(1, 512), metavar="N",
                help="Threads of the CPU executor. [one per physical core]"),
+    )
+
+
+def cache_options(section: str = "Device") -> Decorator:
+    """Types of the keys and values in the KV cache."""
+    kind = click.Choice(["f16", "f32"])
+    return combine(
+        option("--cache-type-k", "-ctk", section=section, type=kind, default="f16",
+               show_default=True, help="Type of the keys in the KV cache."),
+        option("--cache-type-v", "-ctv", section=section, type=kind, default="f16",
+               show_default=True, help="Type of the values in the KV cache."),
     )
 
 
