@@ -93,8 +93,18 @@ class Container:
 def open_model(path: str | Path) -> Container:
     """Open a model file, any shard of a split model, or a folder that holds exactly one model."""
     given = Path(os.path.expanduser(path))
+    if holds_shards(given) or given.suffix == ".safetensors":
+        from .int_container import open_folder
+
+        return open_folder(given if os.path.isdir(given) else given.parent)
     file = _model_in(given) if os.path.isdir(given) else given
     return _join(file, read_set(file))
+
+
+def holds_shards(path: Path) -> bool:
+    """Whether a path is a folder of safetensors shards with what describes them."""
+    described = any(os.path.exists(path / name) for name in ("config.json", "metadata.gguf"))
+    return described and any(path.glob("*.safetensors"))
 
 
 def _model_in(folder: Path) -> Path:
