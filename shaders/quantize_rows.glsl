@@ -1,5 +1,5 @@
-// Body of the quantize family: rows of a batch as f16 (F16) or as int8 blocks of 32 (Q8), the form
-// that the products of whole batches read. One workgroup per row, 8 values per invocation and round.
+// Body of the quantize family: rows of a batch as f16 (F16), int8 blocks of 32 (Q8) or f32 (F32), the
+// form that the products of whole batches read. One workgroup per row, 8 values per invocation and round.
 // The including shader declares the buffers and `vec4 value4(uint row, uint i)`: values 4 i ….
 //
 // A row of Q8 is cols / 4 words of signed bytes, then for each block of 32 (scale, scale * sum of
@@ -37,6 +37,15 @@ void write8(uint row, uint i, bool real, vec4 a, vec4 b) {
     if (t != lead) return;
     float sum = total[t] + total[t + 1u] + total[t + 2u] + total[t + 3u];
     y[base + p.cols / 8u + i / 4u] = floatBitsToUint(vec2(m / 127.0, m / 127.0 * sum));
+}
+#elif defined(F32)
+void write8(uint row, uint i, bool real, vec4 a, vec4 b) {
+    if (!real) return;
+    uint at = row * p.y_stride / 2u + i * 4u;
+    y[at] = floatBitsToUint(a.xy);
+    y[at + 1u] = floatBitsToUint(a.zw);
+    y[at + 2u] = floatBitsToUint(b.xy);
+    y[at + 3u] = floatBitsToUint(b.zw);
 }
 #else
 // Finite values beyond the range of f16 become its largest; infinities and NaN stay
