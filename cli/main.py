@@ -24,6 +24,7 @@ COMMANDS = {  # name -> one line of help; the module and the command have the sa
     "run": "Generate text from a prompt.",
     "bench": "Measure prompt processing and generation speed.",
     "validate": "Check every shader, or a model, against the CPU.",
+    "inspect": "Show what a model file holds and what it would need.",
     "devices": "List the Vulkan devices.",
 }
 EXAMPLES = """\b
@@ -33,6 +34,7 @@ Examples:
   git diff | kompute-llm run -m model.gguf --system "Explain this change" -
   kompute-llm bench pp512 tg128 -m model.gguf
   kompute-llm validate
+  kompute-llm inspect model.gguf -c 8192
   kompute-llm devices --verbose"""
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells report it
 INTERRUPTED = 130  # 128 + SIGINT

@@ -18,10 +18,15 @@ _VISIBLE = {c: f"^{chr(c ^ 64)}" for c in (*range(32), 127) if c not in (9, 10, 
 _VISIBLE |= {c: f"<{c:02x}>" for c in range(128, 160)}
 
 
+def visible(text: str) -> str:
+    """The text with control characters spelt out: names in a model file could hold any."""
+    return text.translate(_VISIBLE)
+
+
 def note(text: str) -> None:
     """One line on stderr. A closed stderr never disturbs the text on stdout."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(visible(text) + "\n")
         sys.stderr.flush()
 
 
@@ -40,6 +45,11 @@ def is_terminal(stream: Any) -> bool:
     return bool(stream.isatty()) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
 
+def columns() -> int:
+    """Width for drawings on stdout: the terminal's, else 80."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+
+
 class TextOut:
     """Generated text on stdout: UTF-8 whatever the locale, flushed at every write."""
 
@@ -54,7 +64,7 @@ class TextOut:
             return
         self._last = text[-1]
         if self._tty:
-            text = text.translate(_VISIBLE)
+            text = visible(text)
         self._raw.write(text.encode("utf-8", "replace"))
         self._raw.flush()
 

@@ -1,0 +1,117 @@
+"""The tables of `inspect`: one fact a line, formats by group, memory by kind of device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .output import visible
+from .tables import count, size, table
+
+Facts = dict[str, Any]
+Rows = list[tuple[str, str]]
+
+
+def show(facts: Facts) -> None:
+    """Everything, in three tables."""
+    rows = [*_model(facts), *_sizes(facts["sizes"]), *_vocabulary(facts)]
+    rows += [("note", text) for text in facts["notes"]]
+    clean = [(name, visible(" ".join(text.split()))) for name, text in rows if text]
+    table(("file", visible(facts["model"]["path"])), clean)
+    if facts["formats"]:
+        _gap()
+        _formats(facts["formats"], facts["model"]["tensor_bytes"])
+    if facts["demands"]:
+        _gap()
+        _demands(facts)
+
+
+def _gap() -> None:
+    sys.stdout.write("\n")
+
+
+def _model(facts: Facts) -> Rows:
+    m = facts["model"]
+    runs = "yes" if facts["problem"] is None else f"no: {facts['problem']}"
+    files = f" in {m['files']} files" if m["files"] > 1 else ""
+    bits = f", {m['bits_per_weight']:.2f} bits each" if m["bits_per_weight"] else ""
+    mix = f", {m['mix']}" if m["mix"] else ""
+    return [
+        ("name", str(m["name"] or "")),
+        ("license", str(m["license"] or "")),
+        ("architecture", m["architecture"] or "unknown"),
+        ("runs", runs),
+        ("size", f"{size(m['file_bytes'])}{files}"),
+        ("parameters", f"{count(m['parameters'])} in {m['tensors']} tensors{bits}{mix}"),
+    ]
+
+
+def _sizes(s: Facts) -> Rows:
+    """Layers, attention, rotation; a part whose keys are absent is left out."""
+
+    def part(form: str, *names: str) -> str:
+        return form.format(*(_plain(s[n]) for n in names)) if all(n in s for n in names) else ""
+
+    heads = part("{} heads", "heads") + part(" on {} key/value heads", "kv_heads")
+    heads += part(", {} values each", "head_size") + part(", latent of {}", "latent")
+    window = part("{} positions, where layers have one", "window") if s.get("window") else ""
+    experts = part("{} of {} per token", "experts_used", "experts") if s.get("experts") else ""
+    experts += part(", {} shared", "experts_shared") if experts else ""
+    rope = part("base {}", "rope_base") + part(", {} values of a head", "rope_dims")
+    rope += part(", {}", "rope_scaling") + part(" by {}", "rope_factor")
+    rope += part(" from {} positions", "rope_trained") + part(", {}", "rope_tensors")
+    layers = part("{}", "layers") + part(", {} wide", "width") + part(", ffn {}", "ffn_width")
+    return [
+        ("layers", layers), ("attention", heads), ("window", window), ("experts", experts),
+        ("rope", rope.removeprefix(", ")), ("context", part("{} positions of training", "context")),
+    ]  # fmt: skip
+
+
+def _plain(value: Any) -> str:
+    """Numbers without a needless ".0"."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _vocabulary(facts: Facts) -> Rows:
+    t, template = facts["tokenizer"], facts["template"]
+    kind = "/".join(str(x) for x in (t["kind"], t["pre"]) if x)
+    parts = [kind, f"{t['tokens']} tokens" if t["tokens"] else "",
+             f"{t['merges']} merges" if t["merges"] else ""]  # fmt: skip
+    special = [f"{name} {i} {text!r}" for name, (i, text) in t["special"].items()]
+    if t.get("adds_bos"):
+        special.append("bos is added")
+    ends = [f"{i} {text!r}" for i, text in t["end_tokens"]]
+    chat = "none"
+    if template is not None:
+        chat = f"{template['characters']} characters"
+        chat += f", cannot be rendered: {template['problem']}" if template["problem"] else ""
+    rows = [
+        ("tokenizer", ", ".join(filter(None, parts)) or "none"),
+        ("", t["problem"] or ""),
+        ("special tokens", ", ".join(special)),
+        ("end tokens", ", ".join(ends)),
+        ("chat template", chat),
+    ]
+    return rows + [("note", text) for text in t["notes"]]
+
+
+def _formats(formats: list[Facts], total: int) -> None:
+    cells = [
+        (f["group"], f["format"], str(f["tensors"]), count(f["values"]), size(f["bytes"]),
+         f"{100 * f['bytes'] / total:.1f}" if total else "0.0")
+        for f in formats
+    ]  # fmt: skip
+    table(("group", "format", "tensors", "parameters", "size", "%"), cells, right="llrrrr")
+
+
+def _demands(facts: Facts) -> None:
+    """Memory by kind of device, under the context that it is for."""
+    sys.stdout.write(f"Memory for {facts['ctx']} positions, {facts['cache_k']} keys and "
+                     f"{facts['cache_v']} values (-c, -ctk, -ctv set them):\n")  # fmt: skip
+    cells = []
+    for d in facts["demands"]:
+        names = ("weights", "cache", "scratch", "device", "host", "mapped")
+        parts = ["" if d["problem"] else size(d[n]) if d[n] else "-" for n in names]
+        cells.append((d["kind"], visible(d["problem"] or d["path"]), *parts))
+    titles = ("where", "how", "weights", "KV cache", "buffers", "device", "host", "mapped file")
+    table(titles, cells, right="llrrrrrr")
