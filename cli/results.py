@@ -1,87 +1,105 @@
-"""Benchmark results: llama-bench's Markdown columns and JSON names, so that files compare."""
+"""Benchmark results: samples and settings under llama-bench's names, so that files compare."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..engine.cpu_cores import available_cores
+from ..engine.roof_store import cpu_name
 from ..engine.stats import Summary, summarize
-from .tables import count, markdown_row, markdown_rule, size
+from .bench_options import Arm
+from .environment import build_commit, build_number
+from .profile_table import Phases
+from .tables import count
 
 if TYPE_CHECKING:
-    from ..engine.measure import Test
-    from ..engine.runner import Opened, RunnerConfig
+    from ..engine.bench_tests import Test
+    from ..engine.measure import Sample
+    from ..engine.runner import Opened
     from .loading import Model
 
 SIZES = {"S": "Small", "M": "Medium", "L": "Large"}  # of K-quant mixes, as llama.cpp spells them
-
-
-@dataclass(frozen=True)
-class Column:
-    """Header, width in characters (llama-bench's) and alignment ("r" or "l")."""
-
-    name: str
-    width: int
-    align: str
+# The columns of llama-bench's CSV and of its table in SQL, in its order, with their SQL types.
+FIELDS: dict[str, str] = {
+    "build_commit": "TEXT", "build_number": "INTEGER", "cpu_info": "TEXT", "gpu_info": "TEXT",
+    "backends": "TEXT", "model_filename": "TEXT", "model_type": "TEXT", "model_size": "INTEGER",
+    "model_n_params": "INTEGER", "n_batch": "INTEGER", "n_ubatch": "INTEGER",
+    "n_threads": "INTEGER", "cpu_mask": "TEXT", "cpu_strict": "INTEGER", "poll": "INTEGER",
+    "type_k": "TEXT", "type_v": "TEXT", "n_gpu_layers": "INTEGER", "n_cpu_moe": "INTEGER",
+    "split_mode": "TEXT", "main_gpu": "INTEGER", "no_kv_offload": "INTEGER",
+    "flash_attn": "INTEGER", "devices": "TEXT", "tensor_split": "TEXT",
+    "tensor_buft_overrides": "TEXT", "load_mode": "TEXT", "lazy_mode": "TEXT",
+    "embeddings": "INTEGER", "no_op_offload": "INTEGER", "no_host": "INTEGER",
+    "repack": "INTEGER", "fit_target": "INTEGER", "fit_min_ctx": "INTEGER",
+    "n_prompt": "INTEGER", "n_gen": "INTEGER", "n_depth": "INTEGER", "test_time": "TEXT",
+    "avg_ns": "INTEGER", "stddev_ns": "INTEGER", "avg_ts": "REAL", "stddev_ts": "REAL",
+}  # fmt: skip
+# Settings of llama-bench that have one value here: fused attention, a mapped file, planes.
+FIXED: dict[str, Any] = {
+    "cpu_mask": "0x0", "cpu_strict": False, "poll": 0, "n_cpu_moe": 0, "split_mode": "none",
+    "main_gpu": 0, "no_kv_offload": False, "flash_attn": 1, "tensor_split": "0.00",
+    "tensor_buft_overrides": "none", "load_mode": "mmap", "lazy_mode": "off",
+    "embeddings": False, "no_op_offload": 0, "no_host": False, "repack": True, "fit_target": 0,
+    "fit_min_ctx": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What all rows of one run have in common."""
+    """What all results of one executor have in common."""
 
     model: Model
     opened: Opened
-    config: RunnerConfig
+    arm: Arm
     warmup: bool
 
     @property
     def threads(self) -> int:
         """Threads of the CPU executor."""
-        return self.config.threads or available_cores()
+        return self.arm.config.threads or available_cores()
 
-    def cells(self) -> list[tuple[Column, str]]:
-        """The columns before the test, with what they hold; unusual settings get their own."""
-        spec, config = self.model.spec, self.config
-        found = [
-            (Column("model", 30, "l"), model_type(self.model)),
-            (Column("size", 10, "r"), size(spec.weight_bytes)),
-            (Column("params", 10, "r"), count(spec.n_params)),
-            (Column("backend", 10, "l"), self.opened.backend),
-            (Column("threads", 7, "r"), str(self.threads))
-            if self.opened.backend == "CPU"
-            else (Column("ngl", 3, "r"), "99"),  # llama-bench's word for "all layers on the GPU"
-        ]
-        for name, value, default in (
-            ("type_k", config.cache_k, "f16"),
-            ("type_v", config.cache_v, "f16"),
-            ("math", config.math, "auto"),
-        ):
-            if value != default:
-                found.append((Column(name, 6, "r"), value))
-        return found
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the CPU executor runs it."""
+        return self.opened.backend == "CPU"
 
 
 @dataclass(frozen=True)
 class Result:
-    """Samples of one test in seconds, oldest first, and the phases of a profiled run."""
+    """Samples of one test, oldest first, and the phases of a profiled run.
 
+    `record`: "reuse" where recorded sequences were replayed, "each" where none was.
+    """
+
+    setup: Setup
     test: Test
-    seconds: list[float]
-    phases: Mapping[str, float] = field(default_factory=dict)
-    profiled_seconds: float = 0.0
+    samples: Sequence[Sample]
+    phases: Phases | None = None
+    record: str = "reuse"
+    when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     @property
     def rates(self) -> list[float]:
         """Tokens per second of each sample."""
-        return [self.test.tokens / s for s in self.seconds]
+        return [self.test.tokens / s.seconds for s in self.samples]
 
     @property
     def summary(self) -> Summary:
         """Of the rates."""
         return summarize(self.rates)
+
+    def per_token(self, what: str) -> Summary:
+        """Milliseconds per token of a field of `Sample`."""
+        return summarize([getattr(s, what) * 1e3 / self.test.tokens for s in self.samples])
+
+    @property
+    def name(self) -> str:
+        """As llama-bench's table spells the test, with the form of recording if unusual."""
+        shown = self.test.name.replace("@d", " @ d")
+        return shown if self.record == "reuse" else f"{shown}, {self.record}"
 
 
 def model_type(model: Model) -> str:
@@ -101,63 +119,45 @@ def model_type(model: Model) -> str:
     return f"{spec.arch} {label} {name}"
 
 
-class MarkdownTable:
-    """Rows as they come, under a header that is written before the first of them."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._fixed = setup.cells()
-        columns = [c for c, _ in self._fixed]
-        columns += [Column("test", 15, "r"), Column("t/s", 20, "r")]
-        self._names = [c.name for c in columns]
-        self._widths = [c.width for c in columns]
-        self._align = "".join(c.align for c in columns)
-        self._started = False
-
-    def lines(self, result: Result) -> list[str]:
-        """The row, after the header when it is the first one."""
-        s = result.summary
-        cells = [text for _, text in self._fixed]
-        cells += [result.test.name, f"{s.mean:.2f} ± {s.sd:.2f}"]
-        row = markdown_row(cells, self._widths, self._align)
-        if self._started:
-            return [row]
-        self._started = True
-        header = markdown_row(self._names, self._widths, self._align)
-        return [header, markdown_rule(self._widths, self._align), row]
+def record(result: Result) -> dict[str, Any]:
+    """One result under llama-bench's names and in its order, then what it does not have."""
+    setup, test = result.setup, result.test
+    spec, config = setup.model.spec, setup.arm.config
+    ns = summarize([round(s.seconds * 1e9) for s in result.samples])
+    found: dict[str, Any] = FIXED | {
+        "build_commit": build_commit(), "build_number": build_number(), "cpu_info": cpu_name(),
+        "gpu_info": "" if setup.on_cpu else device_name(setup), "backends": setup.opened.backend,
+        "model_filename": str(setup.model.container.path), "model_type": model_type(setup.model),
+        "model_size": spec.weight_bytes, "model_n_params": spec.n_params,
+        "n_batch": config.batch, "n_ubatch": setup.arm.ubatch, "n_threads": setup.threads,
+        "type_k": config.cache_k, "type_v": config.cache_v,
+        "n_gpu_layers": 0 if setup.on_cpu else 99, "devices": config.device or "auto",
+        "n_prompt": test.prompt, "n_gen": test.gen, "n_depth": test.depth,
+        "test_time": result.when, "avg_ns": round(ns.mean), "stddev_ns": round(ns.sd),
+        "avg_ts": result.summary.mean, "stddev_ts": result.summary.sd,
+    }  # fmt: skip
+    return {name: found[name] for name in FIELDS} | _more(result)
 
 
-def as_json(setup: Setup, result: Result) -> dict[str, Any]:
-    """One result under llama-bench's names, plus median, extremes and phases."""
-    s, nanoseconds = result.summary, [round(x * 1e9) for x in result.seconds]
-    ns = summarize(nanoseconds)
-    spec, config, prompt = setup.model.spec, setup.config, result.test.kind == "pp"
+def device_name(setup: Setup) -> str:
+    """The device, without what the describing line adds."""
+    return setup.opened.runner.describe.rsplit(" (", 1)[0]
+
+
+def _more(result: Result) -> dict[str, Any]:
+    """Fields beyond llama-bench's."""
+    s, setup = result.summary, result.setup
+    phases: Mapping[str, Any] = {"profile": result.phases.as_json()} if result.phases else {}
     return {
         "test": result.test.name,
-        "model_filename": str(setup.model.container.path),
-        "model_type": model_type(setup.model),
-        "model_size": spec.weight_bytes,
-        "model_n_params": spec.n_params,
-        "backends": setup.opened.backend,
         "device": setup.opened.runner.describe,
-        "n_threads": setup.threads,
-        "n_batch": config.batch,
-        "type_k": config.cache_k,
-        "type_v": config.cache_v,
-        "math": config.math,
-        "n_prompt": result.test.tokens if prompt else 0,
-        "n_gen": 0 if prompt else result.test.tokens,
-        "n_depth": 0,
+        "math": setup.arm.config.math,
+        "record": result.record,
         "warmup": setup.warmup,
-        "test_time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "avg_ns": round(ns.mean),
-        "stddev_ns": round(ns.sd),
-        "avg_ts": s.mean,
-        "stddev_ts": s.sd,
-        "median_ts": s.median,
-        "min_ts": s.min,
-        "max_ts": s.max,
-        "samples_ns": nanoseconds,
+        "median_ts": s.median, "min_ts": s.min, "max_ts": s.max,
+        "cpu_ms_per_token": result.per_token("process_seconds").mean,
+        "thread_ms_per_token": result.per_token("thread_seconds").mean,
+        "samples_ns": [round(x.seconds * 1e9) for x in result.samples],
         "samples_ts": result.rates,
-        **({"phases_s": dict(result.phases), "profiled_s": result.profiled_seconds}
-           if result.phases else {}),
-    }
+        **phases,
+    }  # fmt: skip

@@ -17,7 +17,8 @@ from .interrupt import EXIT_CODE, Interrupt
 from .job import Job
 from .loading import Model, context_size, describe, load
 from .output import StatusLine, TextOut, note, warn
-from .tables import phase_table, rates
+from .profile_table import Phases, phase_table
+from .tables import rates
 
 if TYPE_CHECKING:
     from ..engine.runner import Opened
@@ -136,7 +137,7 @@ class Session:
                  f"processed) in {stats.prompt_seconds:.3f} s; {stats.generated} generated, "
                  f"{stats.decode_seconds:.3f} s after the first")
         if job.profile:
-            phase_table(opened.runner.phases(), self.seconds)
+            phase_table(Phases.of(opened.runner, self.seconds))
         note(rates(stats))
         self.interrupt.on_forced = lambda: None
 

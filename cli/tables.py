@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from .output import is_terminal
@@ -90,12 +90,3 @@ def rates(stats: Stats) -> str:
         "n/a" if r is None else f"{r:.1f} t/s" for r in (stats.prompt_rate, stats.decode_rate)
     )
     return f"[ Prompt: {prompt} | Generation: {decode} ]"
-
-
-def phase_table(phases: Mapping[str, float], wall: float, stream: TextIO | None = None) -> None:
-    """Time per phase on `stream` (stderr); what they leave of `wall` seconds is the host's."""
-    device = {name: s for name, s in phases.items() if name != "host"}
-    rows = [*device.items(), ("host", max(wall - sum(device.values()), 0.0))]
-    shown = [(name, f"{s * 1e3:.2f}", f"{100 * s / wall if wall else 0:.1f}") for name, s in rows]
-    shown.append(("total", f"{wall * 1e3:.2f}", "100.0"))
-    table(("phase", "ms", "%"), shown, right="lrr", stream=stream or sys.stderr)

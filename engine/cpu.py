@@ -8,8 +8,8 @@ their NumPy references. Weights are read where the file is mapped; nothing is co
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,15 @@ from .cpu_team import Team
 from .errors import UsageError
 from .forward import Forward, PlanOptions
 from .plan import Plan, Role
+from .profile import Profile
 from .progress import Progress
+from .roof_store import cpu_roof_file
 from .rope import rope_name, rope_table
 from .runner import Notify, unheard
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
+from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest call of `decode` that still streams smoothly
 MAX_CHUNK = 16
@@ -65,7 +68,7 @@ class CpuRunner:
             raise UsageError(f"--math {math}: the CPU computes products in f32 only")
         self.spec, self.n_ctx = spec, n_ctx
         self.batch, self.chunk = min(batch, n_ctx), 1
-        count = threads or available_cores()
+        self._threads = count = threads or available_cores()
         kind = "references" if reference else f"{count} thread{'s' if count > 1 else ''}"
         self.describe = f"CPU ({kind}, f32 products, {cache_k} keys, {cache_v} values)"
         self._team = None if reference else Team(count)
@@ -75,8 +78,7 @@ class CpuRunner:
         self._forward = self._prepare(container, cache_k, cache_v, count)
         self._compile()
         self._touch(progress)
-        self._profiling = False
-        self._phases: defaultdict[str, float] = defaultdict(float)
+        self._profile = Profile()
         self._progress = Progress(n_ctx)
 
     # --- plans and memory ----------------------------------------------------------------------
@@ -131,14 +133,16 @@ class CpuRunner:
     def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
         """Append ids at the current position; with `sample`, draw the token after them."""
         self._set_step(ids, self._progress.pos)
-        self._run(self._prompt if sample else self._feed)
+        plan = self._prompt if sample else self._feed
+        self._run(plan)
+        self._profile.did(plan.plan, len(ids), self._progress.pos)
         self._progress.pos += len(ids)
         if sample:
             self._progress.collect(self._storage.arrays["out"])
 
     def decode(self, steps: int) -> None:
         """Run up to `steps` steps; adapts `chunk` to the time that one takes."""
-        start, before = time.perf_counter(), self._progress.seen
+        start, before, pos = time.perf_counter(), self._progress.seen, self._progress.pos
         try:
             for _ in range(steps):
                 if self._storage.arrays["step"][step.STOP]:
@@ -146,6 +150,7 @@ class CpuRunner:
                 self._run(self._decode)
         finally:
             self._progress.collect(self._storage.arrays["out"])
+        self._profile.did(self._decode.plan, 1, pos, self._progress.seen - before)
         if self._progress.seen > before:
             seconds = (time.perf_counter() - start) / (self._progress.seen - before)
             self.chunk = max(1, min(MAX_CHUNK, int(SMOOTH_SECONDS / seconds)))
@@ -167,24 +172,34 @@ class CpuRunner:
 
     def _run(self, plan: Compiled) -> None:
         start = time.perf_counter()
-        spent = plan.run(self._profiling)
-        if self._profiling:
-            wall = time.perf_counter() - start
-            spent["host"] = max(wall - sum(spent.values()), 0.0)
-            for phase, seconds in spent.items():
-                self._phases[phase] += seconds
+        spent = plan.run(self._profile.on)
+        if self._profile.on:
+            self._profile.took(spent, time.perf_counter() - start)
 
     # --- the rest ------------------------------------------------------------------------------
 
     def profile(self, on: bool) -> None:
         """Start (clearing what was measured) or stop measuring time per phase."""
-        self._profiling = on
-        if on:
-            self._phases.clear()
+        self._profile.start(on)
 
     def phases(self) -> dict[str, float]:
         """Seconds per phase since `profile(True)`."""
-        return dict(self._phases)
+        return dict(self._profile.seconds)
+
+    def work(self) -> dict[str, Work]:
+        """Work per phase since `profile(True)`."""
+        return self._profile.work()
+
+    @property
+    def roof_file(self) -> Path:
+        """Where `bench --roof` keeps what it measured with as many threads."""
+        return cpu_roof_file(self._threads)
+
+    def replay(self, on: bool) -> None:
+        """Raises UsageError to do without: the executor records nothing."""
+        if not on:
+            raise UsageError("--record each: the CPU executor records nothing, so there is no "
+                             "recording to do without")
 
     def memory(self) -> dict[str, int]:
         """Bytes of mapped weights, KV cache and everything else."""

@@ -63,7 +63,7 @@ class Compiled:
     """A plan ready to run: without a team, everything goes through the references."""
 
     def __init__(self, plan: Plan, arrays: dict[str, Array], team: Team | None) -> None:
-        self._arrays, self._team = arrays, team
+        self.plan, self._arrays, self._team = plan, arrays, team
         self._parts: list[Program | Sequence[Dispatch]] = []
         for fast, group in groupby(plan.dispatches, self._is_fast):
             dispatches = tuple(group)

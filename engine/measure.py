@@ -1,20 +1,16 @@
-"""What `bench` times: prompt processing and generation of random tokens, no vocabulary needed.
-
-The names are llama-bench's: pp512 processes a prompt of 512 tokens, tg128 generates 128 tokens
-one after the other from a nearly empty context.
-"""
+"""What `bench` times: prompt processing and generation of random tokens, no vocabulary needed."""
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import NumericError, UsageError
+from .bench_tests import Test
+from .errors import NumericError
 from .sampler import Sampling
 from .step import StopReason
 
@@ -23,8 +19,6 @@ if TYPE_CHECKING:
 
 SEED = 20240229  # of the random prompt; any fixed number does
 WARM_SECONDS = 0.5  # generation is warm after this long, or after all of its tokens
-LARGEST = 1 << 24  # tokens of one test
-_TEST = re.compile(r"(pp|tg)(\d+)", re.ASCII)
 GREEDY = Sampling(temp=0.0, seed=0)
 
 Stopped = Callable[[], bool]
@@ -35,81 +29,69 @@ class Stop(Exception):
 
 
 @dataclass(frozen=True)
-class Test:
-    """One thing to time: `kind` "pp" or "tg" and its number of tokens."""
+class Sample:
+    """One repetition: seconds by the clock, of the calling thread and of the whole process."""
 
-    __test__ = False  # not a pytest class
-    kind: str
-    tokens: int
-
-    @property
-    def name(self) -> str:
-        """As on the command line: "pp512"."""
-        return f"{self.kind}{self.tokens}"
-
-    @property
-    def positions(self) -> int:
-        """Context that it needs; generation starts after a prompt of one token."""
-        return self.tokens + (self.kind == "tg")
-
-
-def looks_like_test(text: str) -> bool:
-    """Whether an argument was meant as a test (and not as a model's path)."""
-    return re.match(r"(pp|tg)\d", text) is not None and "/" not in text and ".gguf" not in text
-
-
-def parse_tests(texts: Sequence[str]) -> list[Test]:
-    """Tests of arguments such as "pp512", "tg128" or "pp512,tg128"; UsageError names a bad one."""
-    found = []
-    for text in ",".join(texts).split(","):
-        match = _TEST.fullmatch(text)
-        if not match or not 0 < int(match[2]) <= LARGEST:
-            raise UsageError(
-                f"no such test: {text!r}; expected ppN or tgN with N from 1 to {LARGEST}, "
-                "such as pp512 or tg128"
-            )
-        found.append(Test(match[1], int(match[2])))
-    return found
+    seconds: float
+    thread_seconds: float = 0.0
+    process_seconds: float = 0.0
+    ids: list[int] = field(default_factory=list)  # drawn while it was timed
 
 
 def run_once(
     runner: Runner, test: Test, stopped: Stopped, *, warm: bool = False, profile: bool = False
-) -> float:
-    """Seconds of one repetition, from an empty cache; `profile` measures phases of just that time.
+) -> Sample:
+    """One repetition, from an empty cache; `profile` measures phases of just that time.
 
     `warm` may cut generation short, and repeats a prompt until its batches are settled. Raises
     Stop, NumericError (what is timed would be no-ops) or DeviceError.
     """
-    rng = np.random.default_rng(SEED)
-    ids = rng.integers(runner.spec.n_vocab, size=test.tokens if test.kind == "pp" else 1).tolist()
     batch = runner.batch
     runner.begin(GREEDY, (), runner.n_ctx)
-    if test.kind == "tg":
-        _prompt(runner, ids, stopped)
+    rng = np.random.default_rng(SEED)
+    # generation needs a token to begin with; the one that the untimed prompt draws
+    before = max(test.depth, int(not test.prompt))
+    ids: list[int] = rng.integers(runner.spec.n_vocab, size=before + test.prompt).tolist()
+    if before:
+        _feed(runner, ids[:before], stopped, sample=not test.prompt)
+        _drawn(runner, at_least=int(not test.prompt))
     if profile:
         runner.profile(True)
-    began = time.perf_counter()
-    if test.kind == "pp":
-        _prompt(runner, ids, stopped)
-    left = test.tokens if test.kind == "tg" else 0
+    clocks = time.perf_counter, time.thread_time, time.process_time
+    began = [clock() for clock in clocks]
+    drawn = _timed(runner, test, ids[before:], stopped, warm)
+    spent = [clock() - start for clock, start in zip(clocks, began, strict=True)]
+    if warm and runner.batch != batch:
+        return run_once(runner, test, stopped, warm=True)
+    return Sample(spent[0], spent[1], spent[2], drawn)
+
+
+def _timed(
+    runner: Runner, test: Test, prompt: list[int], stopped: Stopped, warm: bool
+) -> list[int]:
+    """What lies between the clocks; returns the ids drawn."""
+    drawn: list[int] = []
+    if test.prompt:
+        _feed(runner, prompt, stopped, sample=True)
+        drawn += _drawn(runner)
+    began, left = time.perf_counter(), test.gen
     while left > 0 and not (warm and time.perf_counter() - began > WARM_SECONDS):
         _check(stopped)
         runner.decode(min(left, runner.chunk))
-        left -= _drawn(runner)
-    if warm and runner.batch != batch:
-        return run_once(runner, test, stopped, warm=True)
-    return time.perf_counter() - began
+        new = _drawn(runner)
+        left -= len(new)
+        drawn += new
+    return drawn
 
 
-def _prompt(runner: Runner, ids: list[int], stopped: Stopped) -> None:
-    """Feed a prompt in batches and draw one token."""
+def _feed(runner: Runner, ids: list[int], stopped: Stopped, *, sample: bool) -> None:
+    """Feed a prompt in batches; with `sample`, draw one token after it."""
     done = 0
     while done < len(ids):
         _check(stopped)
         part = ids[done : done + runner.batch]
         done += len(part)
-        runner.prefill(part, sample=done == len(ids))
-    _drawn(runner)
+        runner.prefill(part, sample=sample and done == len(ids))
 
 
 def _check(stopped: Stopped) -> None:
@@ -117,11 +99,11 @@ def _check(stopped: Stopped) -> None:
         raise Stop
 
 
-def _drawn(runner: Runner) -> int:
-    """Number of tokens drawn since the last poll, at least one."""
+def _drawn(runner: Runner, at_least: int = 1) -> list[int]:
+    """Tokens drawn since the last poll, at least that many."""
     new, reason, _ = runner.poll()
     if reason is StopReason.NOT_FINITE:
         raise NumericError("every logit is NaN or infinite: the speed of broken numbers is none")
-    if not new:
+    if len(new) < at_least:
         raise RuntimeError("the executor drew no token")
-    return len(new)
+    return new

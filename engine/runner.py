@@ -17,8 +17,11 @@ import numpy.typing as npt
 from .step import StopReason
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .sampler import Sampling
     from .spec import ModelSpec
+    from .work import Work
 
 Progress = Callable[[int, int], None]  # (bytes loaded, bytes in all); may raise to stop loading
 Notify = Callable[[str], None]  # told at once, while loading, what the user may wonder about
@@ -63,7 +66,20 @@ class Runner(Protocol):
         """Start (clearing what was measured) or stop measuring time per phase."""
 
     def phases(self) -> dict[str, float]:
-        """Seconds per `Phase.value` since `profile(True)`."""
+        """Seconds per `Phase.value`, and "host" for the rest, since `profile(True)`."""
+
+    def work(self) -> dict[str, Work]:
+        """What had to be done per `Phase.value` since `profile(True)`."""
+
+    @property
+    def roof_file(self) -> Path:
+        """The file with the speed limits of this device, measured or not (engine/roof.py)."""
+
+    def replay(self, on: bool) -> None:
+        """Whether recorded work is replayed (so it is from the start) or recorded every time.
+
+        Raises UsageError where nothing is recorded.
+        """
 
     def memory(self) -> dict[str, int]:
         """Bytes on the device: "weights", "kv", "scratch"."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,14 @@ from .forward import Forward, PlanOptions
 from .pace import Pace
 from .plan import Plan
 from .products import attends_on_matrix_cores, choose_products
+from .profile import HOST, Profile
 from .progress import Progress
 from .recorder import Algorithms, Hazards, Prepared, offsets
+from .roof_store import roof_file
 from .sampler import Sampling, settings_words
 from .spec import ModelSpec
 from .step import StopReason
+from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
 MAX_CHUNK = 16
@@ -84,8 +88,8 @@ class VulkanRunner:
         self._ready: dict[tuple[Any, ...], list[Prepared]] = {}
         self._sequences: dict[tuple[Any, ...], Any] = {}
         self._timed: dict[tuple[Any, ...], list[str]] = {}
-        self._profiling = False
-        self._phases: defaultdict[str, float] = defaultdict(float)
+        self._profile = Profile()
+        self._replays = True
         self._progress = Progress(n_ctx)
 
     # --- recording -----------------------------------------------------------------------------
@@ -112,16 +116,16 @@ class VulkanRunner:
 
     def _sequence(self, key: tuple[Any, ...], plan: Plan, rows: int, steps: int = 1) -> Any:
         """The recorded sequence of a plan; while profiling, one with a timestamp per dispatch."""
-        key = (*key, self._profiling)
-        if key not in self._sequences:
+        key = (*key, self._profile.on)
+        if key not in self._sequences or not self._replays:
             inputs = [self._buffers["step"], self._buffers["tokens"]]
             uploads = inputs if key[0] != "decode" else []
             results = self._buffers["all_logits" if key[0] == "score" else "out"]
-            stamps = len(plan.dispatches) * steps + 2 if self._profiling else 0
+            stamps = len(plan.dispatches) * steps + 2 if self._profile.on else 0
             seq = self.device.sequence(stamps)
             if uploads:
                 self.device.sync_device(seq, uploads)
-            phases: list[str] = ["host"] if uploads else []
+            phases: list[str] = [HOST] if uploads else []
             for _ in range(steps):
                 phases += self._record(seq, plan, rows)
             if key[0] != "feed":
@@ -132,14 +136,14 @@ class VulkanRunner:
     def _eval(self, key: tuple[Any, ...], seq: Any) -> None:
         start = time.perf_counter()
         self.device.eval(seq)
-        if not self._profiling:
+        if not self._profile.on:
             return
         wall = time.perf_counter() - start
+        spans: defaultdict[str, float] = defaultdict(float)
         for phase, span in zip(self._timed[(*key, True)], self.device.elapsed(seq), strict=False):
-            if phase != "host":
-                self._phases[phase] += float(span)
-                wall -= float(span)
-        self._phases["host"] += max(wall, 0.0)
+            if phase != HOST:
+                spans[phase] += float(span)
+        self._profile.took(spans, wall)
 
     # --- generation ----------------------------------------------------------------------------
 
@@ -173,6 +177,7 @@ class VulkanRunner:
         self._eval(key, seq)
         self._pace.took(len(ids), time.perf_counter() - start)
         self.batch = self._pace.batch
+        self._profile.did(self._plans[key], len(ids), self._progress.pos)
         self._progress.pos += len(ids)
         if sample:
             self._progress.collect(self._buffers["out"].data())
@@ -180,17 +185,19 @@ class VulkanRunner:
     def decode(self, steps: int) -> None:
         """Run up to `steps` steps, several per submit; adapts `chunk` to the time one takes."""
         while steps > 0 and self._progress.reason is StopReason.RUNNING:
-            count = min(1 << (steps.bit_length() - 1), MAX_CHUNK)
-            known = ("decode", count, self._profiling) in self._sequences
+            count = min(1 << (steps.bit_length() - 1), MAX_CHUNK) if self._replays else 1
+            known = ("decode", count, self._profile.on) in self._sequences
+            pos, seen = self._progress.pos, self._progress.seen
             key = ("decode", count)
             seq = self._sequence(key, self._decode_plan, 1, count)
             start = time.perf_counter()
             self._eval(key, seq)
-            if known:
+            if known and self._replays:
                 self._adapt((time.perf_counter() - start) / count)
             self._progress.collect(self._buffers["out"].data())
+            self._profile.did(self._decode_plan, 1, pos, self._progress.seen - seen)
             steps -= count
-        if self.chunk == 1 and MAX_CHUNK > 1 and not self._profiling:
+        if self.chunk == 1 and MAX_CHUNK > 1 and not self._profile.on:
             self.chunk = 2  # the second submit measures a recorded step
 
     def _adapt(self, seconds: float) -> None:
@@ -238,13 +245,24 @@ class VulkanRunner:
 
     def profile(self, on: bool) -> None:
         """Switch to sequences with a timestamp after every dispatch, or back."""
-        self._profiling = on
-        if on:
-            self._phases.clear()
+        self._profile.start(on)
 
     def phases(self) -> dict[str, float]:
         """Seconds per phase since `profile(True)`."""
-        return dict(self._phases)
+        return dict(self._profile.seconds)
+
+    def work(self) -> dict[str, Work]:
+        """Work per phase since `profile(True)`."""
+        return self._profile.work()
+
+    @property
+    def roof_file(self) -> Path:
+        """Where `bench --roof` keeps what it measured on this device."""
+        return roof_file(self.device.info)
+
+    def replay(self, on: bool) -> None:
+        """Replay recorded sequences, or record each one anew, a token at a time."""
+        self._replays = on
 
     def memory(self) -> dict[str, int]:
         """Bytes of weights, KV cache and everything else on the device."""

@@ -137,7 +137,7 @@ def spirv(stem: str, build: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder, f"{stem}.comp"), Path(folder, "out.spv")
         source.write_text(emulation(stem, build), encoding="utf-8")
-        macros = [f"-D{name}=1" for name in build.split(".")]
+        macros = [f"-D{name}=1" for name in build.split(".") if name]
         answer = subprocess.run(
             [compiler.program, "-V", *FLAGS, *macros, str(source), "-o", str(output)],
             env=dict(compiler.env), capture_output=True, text=True, check=False,

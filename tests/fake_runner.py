@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from kompute_llm.engine.errors import DeviceError
 from kompute_llm.engine.runner import Opened, RunnerConfig
 from kompute_llm.engine.step import StopReason
+from kompute_llm.engine.work import Work
 
 
 @dataclass
@@ -34,6 +36,7 @@ class Script:
     calls: list[str] = field(default_factory=list)  # "prefill 4", "decode 3", "close"
     configs: list[RunnerConfig] = field(default_factory=list)
     samplings: list[Any] = field(default_factory=list)
+    roof_file: Path = Path("/nonexistent/roof.json")
 
     def open(
         self, container: Any, spec: Any, config: RunnerConfig, progress: Any, *_: Any
@@ -118,7 +121,17 @@ class FakeRunner:
         pass
 
     def phases(self) -> dict[str, float]:
-        return {"embed": 0.0, "ffn": 0.0}
+        return {"embed": 0.0, "ffn": 0.0, "host": 0.0}
+
+    def work(self) -> dict[str, Work]:
+        return {"embed": Work(1e3, {}, 1), "ffn": Work(1e6, {"fma": 2e6}, 2)}
+
+    @property
+    def roof_file(self) -> Path:
+        return self.script.roof_file
+
+    def replay(self, on: bool) -> None:
+        self.script.calls.append(f"replay {on}")
 
     def memory(self) -> dict[str, int]:
         return {"weights": 1 << 20, "kv": 4096, "scratch": 64}

@@ -13,11 +13,9 @@ from fake_runner import FakeRunner, Script
 from fixtures import Model, write_tiny
 
 from cli import invoke
-from kompute_llm.cli import bench as bench_module
-from kompute_llm.cli.bench import bench
+from kompute_llm.cli import bench_run
 from kompute_llm.engine import choice, measure
-from kompute_llm.engine.errors import UsageError
-from kompute_llm.engine.measure import Test, parse_tests
+from kompute_llm.engine.measure import Sample
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +41,6 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 def rows(text: str) -> list[list[str]]:
     """Cells of a Markdown table."""
     return [[c.strip() for c in line.strip("| ").split("|")] for line in text.splitlines()]
-
-
-def test_names_of_tests() -> None:
-    assert parse_tests(["pp512", "tg128"]) == [Test("pp", 512), Test("tg", 128)]
-    assert parse_tests(["pp1,tg2", "pp3"]) == [Test("pp", 1), Test("tg", 2), Test("pp", 3)]
-    for bad in ("pp0", "pp", "tg1x", "pp512@100", "pp512,", "pp99999999999"):
-        with pytest.raises(UsageError, match="no such test"):
-            parse_tests([bad])
 
 
 def test_markdown(script: Script, tiny: Path) -> None:
@@ -106,14 +96,17 @@ def test_json(script: Script, tiny: Path) -> None:
         assert len(found["samples_ns"]) == len(found["samples_ts"]) == 4
         assert found["min_ts"] <= found["median_ts"] <= found["max_ts"]
         assert found["avg_ts"] == pytest.approx(sum(found["samples_ts"]) / 4)
-    assert "phases_s" not in prompt
+    assert "profile" not in prompt
+    assert len(prompt["environment"]["version"]) > 1
 
 
 def test_profile(script: Script, tiny: Path) -> None:
     r = invoke("bench", tiny, "tg8", "-r", 1, "--profile")
     assert re.search(r"^host +[\d.]+ +100.0$", r.stdout, re.M)
+    assert "bench --roof' measures" in r.stdout.splitlines()[-1]
     (found,) = json.loads(invoke("bench", tiny, "tg8", "-r", 1, "--profile", "-o", "json").stdout)
-    assert set(found["phases_s"]) == {"embed", "ffn"}
+    assert set(found["profile"]["phases"]) == {"embed", "ffn"}
+    assert found["profile"]["phases"]["ffn"]["bytes"] == 1e6
 
 
 def test_unusual_settings_have_columns(script: Script, tiny: Path) -> None:
@@ -128,7 +121,7 @@ def test_unsteady_samples_are_flagged(
     script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([1.0, 1.0, 1.0, 2.0])
-    monkeypatch.setattr(measure, "run_once", lambda *args, **how: next(seconds))
+    monkeypatch.setattr(measure, "run_once", lambda *args, **how: Sample(next(seconds)))
     r = invoke("bench", tiny, "pp4", "-r", 3)
     assert "warning: pp4: the deviation is 35 % of the mean" in r.stderr
 
@@ -137,7 +130,10 @@ def test_wrong_arguments(tiny: Path) -> None:
     for args, says in (
         (("pp0",), "no such test: 'pp0'"), (("pp5x",), "no such test"),
         (("ppp",), "neither a test"), (("-r", 0), "--repetitions"),
-        ((tiny, "-m", tiny), "more than one model"),
+        (("-p", "0", "-n", "0"), "no test"), (("-pg", "5"), "expected PP,TG"),
+        (("-ctk", "f15"), "'f15' is not one of"), (("-ub", "0"), "not from 1"),
+        (("--record", "never"), "not one of"), (("pp4", "--roof"), "the device alone"),
+        (("--save", "x.txt", tiny), "must end in"), (("-d", "8-1"), "holds nothing"),
     ):  # fmt: skip
         r = invoke("bench", *args)
         assert (r.exit_code, r.stdout) == (2, "")
@@ -168,15 +164,67 @@ def test_numbers_that_are_not_finite_have_no_speed(script: Script, tiny: Path) -
 def test_ctrl_c_prints_what_is_finished(
     script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show = bench_module.Bench.show
+    show = bench_run.Bench.show
 
     def interrupted(self: Any, result: Any) -> None:
         show(self, result)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(bench_module.Bench, "show", interrupted)
-    r = invoke("bench", tiny, "pp4", "tg4", "-r", 2)
-    assert r.exit_code == 130
-    assert [row[5] for row in rows(r.stdout)[2:]] == ["pp4"]
-    assert script.calls[-1] == "close"
-    assert bench.name == "bench"
+    monkeypatch.setattr(bench_run.Bench, "show", interrupted)
+    for output in ("md", "json", "jsonl", "csv"):
+        r = invoke("bench", tiny, "pp4", "tg4", "-r", 2, "-o", output)
+        assert r.exit_code == 130
+        assert r.stdout.count("pp4") == 1
+        assert "tg4" not in r.stdout
+        if output == "json":
+            assert len(json.loads(r.stdout)) == 1
+        assert script.calls[-1] == "close"
+
+
+def test_depth_is_not_timed(script: Script, tiny: Path) -> None:
+    assert invoke("bench", tiny, "tg3@d6", "-r", 1, "--no-warmup").exit_code == 0
+    assert script.calls == ["prefill 4", "prefill 2", "decode 3", "close"]
+    script.calls.clear()
+    r = invoke("bench", tiny, "pp5", "-d", "4", "-r", 1, "--no-warmup", "-o", "json")
+    assert script.calls == ["prefill 4", "prefill 4", "prefill 1", "close"]
+    (found,) = json.loads(r.stdout)
+    assert (found["n_prompt"], found["n_gen"], found["n_depth"]) == (5, 0, 4)
+    assert found["avg_ts"] > 5 / 0.1
+
+
+def test_product(script: Script, tiny: Path) -> None:
+    """Every combination, models outermost; what varies has a column."""
+    r = invoke("bench", tiny, "-m", tiny, "pp4", "-r", 1, "-ctk", "f16,f32", "-ub", "2,4",
+               "-t", "1-2", "-b", "64")  # fmt: skip
+    header, _, *found = rows(r.stdout)
+    assert len(found) == len(script.configs) == 16
+    assert {"type_k", "n_batch", "n_ubatch", "threads"} < set(header)
+    assert "type_v" not in header
+    assert [(c.cache_k, c.batch, c.threads) for c in script.configs[:5]] == [
+        ("f16", 2, 1), ("f16", 2, 2), ("f16", 4, 1), ("f16", 4, 2), ("f32", 2, 1),
+    ]  # fmt: skip
+
+
+def test_recording(script: Script, tiny: Path) -> None:
+    """Both forms in turn, the order changing; the tokens are compared."""
+    r = invoke("bench", tiny, "tg3", "-r", 2, "--no-warmup", "--record", "reuse,each")
+    assert [c for c in script.calls if "replay" in c] == [
+        "replay True", "replay False", "replay False", "replay True",
+    ]  # fmt: skip
+    assert [row[5] for row in rows(r.stdout)[2:4]] == ["reuse", "each"]
+    assert "| before: each | after: reuse |" in re.sub(" +", " ", r.stdout)
+    assert "CPU ms per token, calling thread" in r.stdout
+    samples = iter([Sample(1.0, ids=[1, 2]), Sample(1.0, ids=[1, 3])])
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr(measure, "run_once", lambda *args, **how: next(samples))
+        r = invoke("bench", tiny, "tg2", "-r", 1, "--no-warmup", "--record", "reuse,each")
+    assert (r.exit_code, r.stdout) == (1, "")
+    assert "token 1 differs" in r.stderr
+
+
+def test_curve(script: Script, tiny: Path) -> None:
+    r = invoke("bench", tiny, "pp1-4*2", "-r", 1, "--no-warmup", "--curve")
+    lines = r.stdout.split("\n\n")[-1].splitlines()
+    assert lines[0] == "pp: median t/s"
+    assert [line.split()[0] for line in lines[1:]] == ["pp1", "pp2", "pp4"]
+    assert "a curve needs" in invoke("bench", tiny, "pp1", "-r", 1, "--curve").stdout

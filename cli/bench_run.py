@@ -1,0 +1,212 @@
+"""Runs the tests of `bench` on every combination of settings and hands the results out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ..engine.errors import NumericError, UsageError
+from .bench_options import FORMATS, Arm
+from .bench_output import Output, make_output
+from .interrupt import EXIT_CODE, Interrupt
+from .loading import describe, load, open_file
+from .output import StatusLine, note, warn
+from .profile_table import Phases, phase_table
+from .results import Result, Setup
+
+if TYPE_CHECKING:
+    from ..engine.bench_tests import Test
+    from ..engine.measure import Sample
+
+SUFFIXES = {f".{name}": name for name in FORMATS}
+
+
+class Bench:
+    """Tests times settings; everything that is finished is written, whatever comes after."""
+
+    def __init__(
+        self, arms: Sequence[Arm], tests: Sequence[Test], interrupt: Interrupt,
+        options: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self.arms, self.tests, self.interrupt = arms, tests, interrupt
+        self.repetitions: int = options["repetitions"]
+        self.records: Sequence[str] = options["record"]
+        self.options = options
+        self.done: list[Result] = []
+        self.status = StatusLine()
+        self.outputs = [make_output(options["output"], write, arms, self.records)]
+        self.files: list[TextIO] = []
+        if options["output_err"]:
+            self.outputs.append(make_output(options["output_err"], note, arms, self.records))
+        if options["save"]:
+            self.outputs.append(self.saved(Path(options["save"]).expanduser()))
+
+    def saved(self, path: Path) -> Output:
+        """A file in the format that its name asks for. UsageError when it cannot be written."""
+        if path.suffix not in SUFFIXES:
+            raise UsageError(f"--save {path}: the name must end in {', '.join(SUFFIXES)}")
+        try:
+            file = path.open("w", encoding="utf-8")
+        except OSError as e:
+            raise UsageError(f"--save {path}: {e.strerror}") from e
+        self.files.append(file)
+
+        def write_line(text: str) -> None:
+            file.write(text + "\n")
+            file.flush()
+
+        return make_output(SUFFIXES[path.suffix], write_line, self.arms, self.records)
+
+    # --- running -------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """All tests in order. A test that Ctrl-C or an error cuts short has no row."""
+        from ..engine.measure import Stop
+
+        try:
+            for path, arms in groupby(self.arms, key=lambda a: a.path):
+                with open_file(path) as model:
+                    for arm in arms:
+                        config = replace(arm.config, batch=min(arm.config.batch, arm.ubatch))
+                        with load(model, config, self.interrupt) as opened:
+                            if self.options["verbose"]:
+                                note("\n".join(describe(model, opened)))
+                            self.interrupt.raising = False
+                            self.run_tests(Setup(model, opened, arm, self.options["warmup"]))
+                            self.interrupt.raising = True
+                        self.interrupt.check()
+        except (Stop, KeyboardInterrupt):
+            self.status.show("")
+            note("interrupted")
+            return EXIT_CODE
+        finally:
+            self.status.show("")
+            self.finish()
+        return 0
+
+    def run_tests(self, setup: Setup) -> None:
+        """Every test on one executor."""
+        for test in self.tests:
+            if self.done and self.options["delay"]:
+                self.wait(self.options["delay"])
+            for result in self.measure(setup, test):
+                self.done.append(result)
+                self.show(result)
+
+    def wait(self, seconds: float) -> None:
+        """Pause between tests, so that a device can cool down."""
+        from ..engine.measure import Stop
+
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self.interrupt.pressed:
+                raise Stop
+            self.status.show(f"waiting {left:.0f} s")
+            time.sleep(min(left, 0.1))
+
+    def measure(self, setup: Setup, test: Test) -> list[Result]:
+        """Warm up, then take the samples of all forms of recording in turn.
+
+        The profile comes apart, for time stamps cost time.
+        """
+        samples: dict[str, list[Sample]] = {r: [] for r in self.records}
+        if setup.warmup:
+            for record in self.records:
+                self.time(setup, test, record, "warm-up", warm=True)
+        n = self.repetitions
+        for i in range(n):
+            order = self.records if i % 2 == 0 else self.records[::-1]  # so that drift cancels
+            for record in order:
+                samples[record].append(self.time(setup, test, record, f"{i + 1}/{n}"))
+        check_equal(test, samples)
+        return [
+            Result(setup, test, samples[r], self.profiled(setup, test, r), r)
+            for r in self.records
+        ]  # fmt: skip
+
+    def profiled(self, setup: Setup, test: Test, record: str) -> Phases | None:
+        """Phases of one more run, if they are asked for."""
+        if not self.options["profile"]:
+            return None
+        runner = setup.opened.runner
+        runner.profile(True)  # what this records first is not the test's time
+        self.time(setup, test, record, "profile, warm-up", warm=True)
+        sample = self.time(setup, test, record, "profile", profile=True)
+        phases = Phases.of(runner, sample.seconds)
+        runner.profile(False)
+        return phases
+
+    def time(self, setup: Setup, test: Test, record: str, step: str, **how: bool) -> Sample:
+        """One repetition."""
+        from ..engine.measure import run_once
+
+        form = f" ({record})" if len(self.records) > 1 else ""
+        self.status.show(f"{test.name}{form}: {step}")
+        runner = setup.opened.runner
+        if self.records != ("reuse",):
+            runner.replay(record == "reuse")
+        return run_once(runner, test, lambda: self.interrupt.pressed, **how)
+
+    # --- results -------------------------------------------------------------------------------
+
+    def show(self, result: Result) -> None:
+        """The row, at once."""
+        self.status.show("")
+        for output in self.outputs:
+            output.add(result)
+
+    def finish(self) -> None:
+        """Complete the outputs; then what the table has no column for."""
+        for output in self.outputs:
+            output.end()
+        for file in self.files:
+            file.close()
+        for result in self.done:
+            comment(result)
+        if self.options["output"] != "md":
+            return
+        for result in self.done:
+            if result.phases:
+                write(f"\n{result.name}: time of each phase, {result.test.tokens} tokens")
+                phase_table(result.phases, sys.stdout)
+        if self.done and len(self.records) > 1:
+            from .bench_record import record_tables
+
+            write("\n" + record_tables(self.done))
+        if self.done and self.options["curve"]:
+            from .bench_curve import curve
+
+            write("\n" + curve(self.done))
+
+
+def check_equal(test: Test, samples: dict[str, list[Sample]]) -> None:
+    """Recorded anew or not, the tokens must be the same. Raises NumericError."""
+    drawn = {record: found[0].ids for record, found in samples.items()}
+    first, *others = drawn.items()
+    for record, ids in others:
+        if ids != first[1]:
+            pairs = zip(ids, first[1], strict=False)
+            at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(first[1])))
+            raise NumericError(
+                f"{test.name}: token {at} differs between --record {record} and {first[0]}"
+            )
+
+
+def comment(result: Result) -> None:
+    """Median and range on stderr, and a warning where the mean says little."""
+    s, name = result.summary, result.name
+    note(f"{name}: median {s.median:.2f}, min {s.min:.2f}, max {s.max:.2f} t/s")
+    if s.unsteady:
+        warn(f"{name}: the deviation is {100 * s.sd / s.mean:.0f} % of the mean; something "
+             "else may use the machine, or it warms up still: raise -r")
+
+
+def write(text: str) -> None:
+    """Results go to stdout, flushed."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,63 @@
+"""What a result needs to be repeated: version, revision, machine."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("kp", "numpy", "numba", "gguf")
+
+
+@cache
+def version() -> str:
+    """The installed version."""
+    try:
+        return metadata.version("kompute-llm")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _git(*args: str) -> str:
+    """An answer of git about the folder of these sources; "" where there is none."""
+    folder = Path(__file__).resolve().parent.parent
+    if not (folder / ".git").exists():
+        return ""
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(folder), *args], capture_output=True, text=True, timeout=5, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return answer.stdout.strip()
+
+
+@cache
+def build_commit() -> str:
+    """The git revision in 8 digits, or the version of an installed package."""
+    return _git("rev-parse", "--short=8", "HEAD")[:8] or version()
+
+
+@cache
+def build_number() -> int:
+    """Commits up to the revision; 0 without git."""
+    number = _git("rev-list", "--count", "HEAD")
+    return int(number) if number.isdecimal() else 0
+
+
+@cache
+def environment() -> dict[str, Any]:
+    """Versions and machine, for result files and bug reports."""
+    found: dict[str, Any] = {
+        "version": version(), "commit": build_commit(), "python": platform.python_version(),
+        "system": platform.platform(),
+    }  # fmt: skip
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
