@@ -1,15 +1,16 @@
 """The jinja2 environment of chat templates: that of Hugging Face's `apply_chat_template`, boxed in.
 
 Templates come with a model file and are not trusted. The sandbox keeps them from Python's internals
-and from changing what they are given; `range` stops at 100,000 numbers, a product or power that
-would be huge is refused, and so is a huge result. Loops inside loops can still take for ever; they
-run in Python, where Ctrl-C ends them.
+and from changing what they are given; `range` stops at 100,000 numbers, and operations with a huge
+result are refused, as is a huge text. Compiling and rendering are bounded in time and memory
+(bounds.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -20,7 +21,12 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MAX_TEXT = 1 << 24  # characters of one rendered prompt; bits of one number
+from .bounds import OutOfTimeError, bounded
+
+MAX_TEXT = 1 << 24  # characters of one rendered prompt, items of one list
+MAX_BITS = 1 << 16  # of one number: quotients and digits of larger ones take long
+MAX_SOURCE = 1 << 20  # characters of a template; long ones have some 10^4
+MAX_SECONDS, MAX_BYTES = 5.0, 1 << 28  # to compile or to render one
 
 
 class _Generation(Extension):
@@ -34,26 +40,29 @@ class _Generation(Extension):
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Refuses products and powers that would fill the memory."""
+    """Refuses operations whose results would fill the memory."""
 
-    intercepted_binops = frozenset(("*", "**"))
+    intercepted_binops = frozenset(("*", "**", "+"))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if _size(operator, left, right) > MAX_TEXT:
+        if _too_large(operator, left, right):
             raise TemplateError(f"a result of '{operator}' is too large")
         return super().call_binop(context, operator, left, right)
 
 
-def _size(operator: str, left: Any, right: Any) -> int:
-    """Characters, items or bits that the operation may make."""
+def _too_large(operator: str, left: Any, right: Any) -> bool:
+    """Whether the operation may make too many characters, items or bits."""
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length()
-        return bits * abs(right) if operator == "**" else bits + right.bit_length()
-    if operator == "*" and hasattr(left, "__len__") and isinstance(right, int):
-        return len(left) * right
-    if operator == "*" and hasattr(right, "__len__") and isinstance(left, int):
-        return len(right) * left
-    return 0
+        made = bits * abs(right) if operator == "**" else bits + right.bit_length()
+        return made > MAX_BITS
+    if hasattr(right, "__len__") and isinstance(left, int):
+        left, right = right, left
+    if not hasattr(left, "__len__"):
+        return False
+    if operator == "*" and isinstance(right, int):
+        return len(left) * right > MAX_TEXT
+    return operator == "+" and hasattr(right, "__len__") and len(left) + len(right) > MAX_TEXT
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -80,20 +89,41 @@ def _tojson(
 
 
 def compile_template(source: str) -> Template:
-    """A template in a fresh sandbox; raises jinja2's TemplateSyntaxError."""
+    """A template in a fresh sandbox; raises jinja2's TemplateError."""
+    if len(source) > MAX_SOURCE:
+        raise TemplateError(f"{len(source)} characters; at most {MAX_SOURCE} are read")
     env = _Sandbox(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[_Generation, "jinja2.ext.loopcontrols"],
+        optimized=False,  # nothing of a template runs before it is asked for
     )
     env.filters["tojson"] = _tojson
     env.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
-    return env.from_string(source)
+    with _limits("compiling"):
+        return env.from_string(source)
 
 
 def run(template: Template, variables: dict[str, Any]) -> str:
-    """The rendered text; raises TemplateError where it gets too long."""
-    return "".join(_bounded(template.generate(variables)))
+    """The rendered text; raises TemplateError where it takes too much."""
+    with _limits("rendering"):
+        return "".join(_bounded(template.generate(variables)))
+
+
+@contextlib.contextmanager
+def _limits(what: str) -> Iterator[None]:
+    try:
+        with bounded(MAX_SECONDS, MAX_BYTES):
+            yield
+    except OutOfTimeError:
+        problem = f"{what} it takes more than {MAX_SECONDS:g} s"
+    except MemoryError:
+        problem = f"{what} it takes more than {MAX_BYTES >> 20} MB"
+    except RecursionError:
+        problem = f"{what} it needs too many calls inside calls"
+    else:
+        return
+    raise TemplateError(problem)
 
 
 def _bounded(pieces: Iterable[str]) -> Iterable[str]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -77,7 +80,11 @@ def test_what_templates_may_use(source: str, text: str) -> None:
         ("{{ 'x' * 10 ** 9 }}", r"a result of '\*' is too large"),
         ("{{ 9 ** 99999999 }}", r"a result of '\*\*' is too large"),
         ("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}", "the text grows beyond"),
-        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "too many calls inside"),
+        ("{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "compiling it needs too many calls"),
+        ("{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}"
+         "{% endfor %}", r"a result of '\+' is too large"),
+        ("x" * 1100000, "1100000 characters; at most 1048576"),
     ],
 )
 def test_template_errors_name_the_line(source: str, message: str) -> None:
@@ -140,3 +147,40 @@ def test_prompt_of_a_vocabulary_without_bos() -> None:
     ids = encode_prompt(build_tokenizer(source), "<|im_start|>the")
     assert ids == [token_id(source, "<|im_start|>"), token_id(source, "the")]
     assert encode_prompt(build_tokenizer(source), "") == []
+
+
+ENDLESS = (
+    "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    "{{ ('<>' * 8000000) | striptags }}",
+    "{{ range(99999) | list | select('in', range(99999) | list) | list | length }}",
+)
+
+
+@pytest.mark.parametrize("source", ENDLESS)
+def test_endless_templates_are_ended(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "MAX_SECONDS", 0.2)
+    start = time.monotonic()
+    with pytest.raises(TokenizerError, match=r"rendering it takes more than 0.2 s"):
+        ChatTemplate(source).render([])
+    assert time.monotonic() - start < 3
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert ChatTemplate("a").render([]) == "a"
+
+
+HUGE = (
+    "{{ 'a' | center(1000000000) }}",
+    "{{ '%1000000000d' % 1 }}",
+    "{{ '{:1000000000}'.format(1) }}",
+    "{{ {} | tojson(indent=1000000000) ~ ([1] | tojson(indent=1000000000)) }}",
+    "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the bound needs Linux")
+@pytest.mark.parametrize("source", HUGE)
+def test_huge_templates_are_ended(source: str) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(TokenizerError, match="rendering it takes more than 256 MB"):
+        ChatTemplate(source).render([])
+    assert resource.getrlimit(resource.RLIMIT_AS) == limits
