@@ -20,7 +20,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | \
 		while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
-	@echo 'Variables: PROMPT="…" (run), ARGS="…" (options for run, test and validation), PYTHON=…'
+	@echo 'Variables: PROMPT="…" (run), ARGS="…" (options for run, test, validation and fuzz), PYTHON=…'
 
 .PHONY: machine
 machine:
@@ -55,6 +55,10 @@ test: setup ## all tests, then those that use Vulkan under the validation layer
 .PHONY: validation
 validation: setup ## tests that use Vulkan, with Khronos validation: no message allowed
 	@KOMPUTE_LLM_VALIDATION=1 $(BIN)/python -m pytest -m vulkan $(ARGS)
+
+.PHONY: fuzz
+fuzz: setup ## open 2,000 damaged model files: each runs or is refused in one sentence
+	@$(BIN)/python tests/fuzz.py $(ARGS)
 
 .PHONY: typing
 typing:
