@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+MAX_ERROR = 4000  # characters: names in a model file may be long
 SHOW_CURSOR = "\x1b[?25h"
 # Control characters would let a model drive the terminal; tab, newline and return are text.
 _VISIBLE = {c: f"^{chr(c ^ 64)}" for c in (*range(32), 127) if c not in (9, 10, 13)}
@@ -37,7 +38,8 @@ def warn(text: str) -> None:
 
 def error(text: str) -> None:
     """An error on stderr, on one line whatever the message holds."""
-    note("error: " + " ".join(text.split()))
+    line = " ".join(text.split())
+    note("error: " + (line if len(line) <= MAX_ERROR else line[:MAX_ERROR] + " ..."))
 
 
 def is_terminal(stream: Any) -> bool:

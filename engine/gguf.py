@@ -23,6 +23,7 @@ ALIGNMENT = 32  # when general.alignment is absent
 MAX_ALIGNMENT = 1 << 20
 MAX_DIMS = 4  # GGML_MAX_DIMS
 MAX_COUNT = 1 << 18  # tensors or keys; the largest models have some 10^5 tensors
+SHOWN = 200  # characters of a name in a message
 MIN_PAIR, MIN_INFO = 13, 24  # least bytes of a key-value pair and of a tensor table row
 
 
@@ -110,8 +111,8 @@ def _pairs(cur: Cursor, n: int) -> dict[str, Entry]:
     for i in range(n):
         cur.where = f"key {i + 1} of {n}"
         at = cur.pos
-        key = cur.text()
-        cur.where = f"key {key!r}"
+        key = cur.name()
+        cur.where = f"key {key!r:.{SHOWN}}"
         type_id = cur.number("I")
         start = cur.pos
         cur.skip(type_id)
@@ -128,8 +129,8 @@ def _rows(cur: Cursor, n: int) -> list[tuple[Tensor, int]]:
     for i in range(n):
         cur.where = f"tensor {i + 1} of {n}"
         at = cur.pos
-        name = cur.text()
-        cur.where = f"tensor {name!r}"
+        name = cur.name()
+        cur.where = f"tensor {name!r:.{SHOWN}}"
         n_dims = cur.number("I")
         if not 1 <= n_dims <= MAX_DIMS:
             raise cur.fail(f"has {n_dims} dimensions, expected 1 to {MAX_DIMS}")

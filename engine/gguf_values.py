@@ -24,7 +24,9 @@ from .errors import ModelError
 
 STRING, ARRAY = 8, 9
 MAX_DEPTH = 4  # arrays inside arrays; no model uses more than 2
-MAX_STRINGS = 1 << 24  # in one header; the largest vocabularies have some 10^6 with merges
+MAX_STRINGS = 1 << 22  # in one header; the largest vocabularies have some 10^6 with merges
+MAX_NAME = (1 << 16) - 1  # bytes of a key (ggml/docs/gguf.md) or tensor name
+MAX_TEXT = 1 << 24  # bytes of a single value; the longest templates have some 10^4
 ARRAY_COST = 16  # an array inside an array takes as long to check as so many strings
 # type id -> struct code; NumPy understands the same codes
 SCALARS = {
@@ -62,10 +64,12 @@ class Cursor:
         self.pos += size
         return value
 
-    def text(self) -> str:
-        """One string; undecodable bytes become "\\xff"."""
+    def name(self) -> str:
+        """One key or name; undecodable bytes become "\\xff"."""
         n = self.number("Q")
         self.need(n)
+        if n > MAX_NAME:
+            raise self.fail(f"its name has {n} bytes, at most {MAX_NAME} are allowed")
         self.pos += n
         return self.data[self.pos - n : self.pos].decode("utf-8", "backslashreplace")
 
@@ -77,6 +81,8 @@ class Cursor:
         elif type_id == STRING:
             n = self.number("Q")
             self.need(n)
+            if n > MAX_TEXT:
+                raise self.fail(f"a text of {n} bytes; at most {MAX_TEXT} are supported")
             self.pos += n
         elif type_id == ARRAY:
             self._skip_array(depth)

@@ -138,9 +138,8 @@ def _pieces(
     tail = np.zeros(len(names), _TAIL)
     tail["score_tag"], tail["score"], tail["type_tag"], tail["type"] = 0x15, scores, 0x18, types
     tails, size = tail.tobytes(), _TAIL.itemsize
-    longest = max(map(len, names))
     # outer tag and length, inner tag and length, by length of the name
-    heads = [_head(n, size) for n in range(longest + 1)]
+    heads = {n: _head(n, size) for n in set(map(len, names))}
     return b"".join(
         heads[len(name)] + name + tails[at : at + size]
         for name, at in zip(names, range(0, len(tails), size), strict=True)

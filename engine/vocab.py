@@ -18,6 +18,7 @@ import numpy.typing as npt
 from .errors import TokenizerError
 
 PREFIX = "tokenizer.ggml."
+MAX_TOKEN = 1 << 16  # characters of one token; the longest in use have some hundreds
 
 
 class Source(Protocol):
@@ -148,6 +149,10 @@ def read_vocab(source: Source) -> Vocab:
     tokens = text_array(source, "tokens")
     if "" in tokens:  # llama.cpp's stand-in for a token without text
         tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+    longest = max(map(len, tokens))
+    if longest > MAX_TOKEN:
+        raise fail(source, PREFIX + "tokens", f"a token has {longest} characters; at most "
+                                              f"{MAX_TOKEN} are supported")  # fmt: skip
     read = number_array(source, "token_type", len(tokens))
     notes = (
         []

@@ -141,6 +141,7 @@ REFUSED = [
     (bpe(add_bos_token="yes"), "tokenizer.ggml.add_bos_token: expected true or false"),
     (spm(scores=None), "tokenizer.ggml.scores: absent"),
     (spm(scores=[0.5]), "tokenizer.ggml.scores: 1 entries"),
+    (bpe(tokens=["a", "b" * 70000], token_type=None), "tokens: a token has 70000 characters"),
     (spm(scores=[0.5] * 266 + [float("nan")]), "tokenizer.ggml.scores: entry 266 is not a number"),
 ]  # fmt: skip
 
