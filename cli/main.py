@@ -26,6 +26,7 @@ COMMANDS = {  # name -> one line of help; the module and the command have the sa
     "validate": "Check every shader, or a model, against the CPU.",
     "inspect": "Show what a model file holds and what it would need.",
     "devices": "List the Vulkan devices.",
+    "convert": "Convert a model to smaller weights.",
 }
 EXAMPLES = """\b
 Examples:

@@ -17,8 +17,9 @@ from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
 from gguf.tensor_mapping import TensorNameMap, get_tensor_name_map
 
 from .errors import ModelError
-from .hf_config import Config, head_dim
+from .hf_config import head_dim
 from .int_rows import Computed, Gathered, Index, Joined, Plain, Rows
+from .json_file import Config
 
 EXPERT = re.compile(r"(.+\.mlp\.experts)\.(\d+)\.(.+)")
 LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")

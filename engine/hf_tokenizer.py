@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ModelError
-from .hf_config import Config, read_json
+from .json_file import Config, read_json
 from .pretokenizers import PRETOKENIZERS
 from .vocab import PREFIX, Kind
 

@@ -22,13 +22,14 @@ from .container import Container
 from .errors import ModelError
 from .gguf import read_gguf
 from .gguf_values import Metadata
-from .hf_config import config_keys, read_config
+from .hf_config import config_keys
 from .hf_names import EXPERT, Names, gguf_rows
 from .hf_tokenizer import tokenizer_keys
 from .int_formats import FP8_BLOCK, FormatProblem, Sizes, infer, up
 from .int_matrix import RowsMatrix, encode, engine_format, mapped
 from .int_rows import FP8, Packed, Plain, Rows
 from .int_stored import Folder, read_folder
+from .json_file import read_config
 from .safetensors import Stored
 from .tensor import Tensor
 
@@ -83,9 +84,9 @@ class IntContainer(Container):
         there = mapped(rows, fmt)
         return encode(rows, fmt, 0, rows.rows).reshape(-1) if there is None else there
 
-    def matrix(self, name: str, rows: int, cols: int) -> Matrix:
-        """A 2-D tensor; its bytes are packed when they are first needed."""
-        t = self.tensor(name, (rows, cols))
+    def matrix(self, name: str, *shape: int) -> Matrix:
+        """A tensor as rows of its last axis; its bytes are packed when they are first needed."""
+        t = self.tensor(name, shape)
         return self._matrix(t)
 
     def _matrix(self, t: Tensor) -> Matrix:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ModelError
-from .hf_config import read_json
 from .int_formats import SHAPES, STAMP
+from .json_file import read_json
 from .safetensors import SafetensorsFile, Stored, read_safetensors
 
 NUMBERED = re.compile(r"(?P<stem>.*?)-?(?P<no>\d{5})(?:-of-(?P<count>\d{5}))?\.safetensors")
