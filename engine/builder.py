@@ -107,9 +107,12 @@ class Builder(ABC):
 
     def embed(self, x: Buf, name: str, gain: str) -> None:
         """x = rows of the embedding matrix for the tokens; `gain`: of the norm that reads x."""
-        s = self.spec
-        for w, row0 in self.weights.rows([name], [s.n_vocab], s.n_embd):
-            params: Push = {"n_embd": s.n_embd, "row0": row0, "rows": w.rows}
+        self.lookup(x, name, self.spec.embed_scale)
+
+    def lookup(self, x: Buf, name: str, scale: float) -> None:
+        """x = scale * the row of each token in a matrix with a row per token of the vocabulary."""
+        for w, row0 in self.weights.rows([name], [self.spec.n_vocab], x.cols):
+            params: Push = {"n_embd": x.cols, "row0": row0, "rows": w.rows, "scale": scale}
             self.add(embed.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, x=x)
 
     @abstractmethod

@@ -20,14 +20,15 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 
 def reference(
-    tokens: Array, w: Matrix, x: Array, step: Array, *, n_embd: int, row0: int, rows: int
+    tokens: Array, w: Matrix, x: Array, step: Array, *,
+    n_embd: int, row0: int, rows: int, scale: float,
 ) -> None:
-    """x[i] (n_embd,) = decoded row tokens[i] of w, for the tokens in [row0, row0 + rows)."""
+    """x[i] (n_embd,) = scale * decoded row tokens[i] of w, for tokens in [row0, row0 + rows)."""
     for i in range(int(step[words.N])):
         token = int(tokens[i]) - row0
         for m in parts(w):
             if 0 <= token < m.rows:
-                x[i, :n_embd] = m.dequantize(token, token + 1)[0]
+                x[i, :n_embd] = m.dequantize(token, token + 1)[0] * np.float32(scale)
             token -= m.rows
 
 
@@ -43,7 +44,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
                 "x": np.zeros((n, cols), np.float32),
                 "step": step_words(n, 3),
             }
-            params = {"n_embd": cols, "row0": 0, "rows": vocab}
+            scale = 1.0 if n == 1 else 27.5
+            params = {"n_embd": cols, "row0": 0, "rows": vocab, "scale": scale}
             yield Case(f"{name} n={n} cols={cols}", ops, params, rows=n, limit=1e-12)
 
 

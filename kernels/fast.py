@@ -67,7 +67,7 @@ def _mul_scratch(p: Params) -> int:
 
 
 FAST: dict[str, Fast] = {
-    "embed": Fast(rows.embed, _words("tokens w x step n_embd row0 rows"), "w"),
+    "embed": Fast(rows.embed, _words("tokens w x step n_embd row0 rows scale"), "w"),
     "rmsnorm": Fast(rows.rmsnorm, _words("x g y step n_embd eps")),
     "swiglu": Fast(rows.swiglu, _words("gu y step n_ff")),
     "rope_kv": Fast(rope.rope_kv, _ROPE),
@@ -76,8 +76,13 @@ FAST: dict[str, Fast] = {
     "matvec_add": Fast(matvec.matvec_add, _VEC, "w"),
     "norm_matvec": Fast(matvec.norm_matvec, _NORM_VEC, "w", _norm_scratch),
     "norm_matvec_swiglu": Fast(matvec.norm_matvec_swiglu, _NORM_VEC, "w", _norm_scratch),
+    "norm_matvec_geglu": Fast(matvec.norm_matvec_geglu, _NORM_VEC, "w", _norm_scratch),
     "matmul": Fast(matmul.matmul, _MUL, "w", _mul_scratch),
     "matmul_add": Fast(matmul.matmul_add, _MUL, "w", _mul_scratch),
+    "geglu": Fast(rows.geglu, _words("gu y step n_ff")),
+    "norm_add": Fast(rows.norm_add, _words("x g y step cols groups eps scale")),
+    "softcap": Fast(rows.softcap, _words("y step cols rows cap")),
+    "gelu_mul": Fast(rows.gelu_mul, _words("y e step cols e_stride e_off")),
     "sample_scan": Fast(
         sample.sample_scan, _words("logits settings counts step keys best n_vocab group")
     ),

@@ -24,7 +24,7 @@ from .fast_memory import (
     store,
     store_one,
 )
-from .fast_rows import WIDE, N, normalise, row_address, silu
+from .fast_rows import GELU, SILU, WIDE, N, activated, normalise, row_address
 from .fast_simd import LANES, device, lane_sum, splat
 from .fast_team import claim
 
@@ -136,8 +136,8 @@ def matvec_add(fmt: int) -> Any:
     return run
 
 
-def norm_matvec_swiglu(fmt: int) -> Any:
-    """y = silu(G xn) * (U xn) with xn = rmsnorm(x[n-1]) * g; W = [G; U] has 2 ROWS rows."""
+def norm_matvec_gated(fmt: int, kind: int) -> Any:
+    """y = activated(G xn) * (U xn) with xn = rmsnorm(x[n-1]) * g; W = [G; U] has 2 ROWS rows."""
 
     def run(a: int, team: int, me: int, members: int) -> None:
         w, cols, rows = load_word(a + W), load_word(a + COLS), load_word(a + ROWS)
@@ -151,9 +151,19 @@ def norm_matvec_swiglu(fmt: int) -> Any:
                 for i in range(count):
                     store_one(gates + 4 * i, dot(fmt, row_address(w, r + i), x, cols))
                     store_one(ups + 4 * i, dot(fmt, row_address(w, r + i + rows), x, cols))
-                store(gates, silu(load(gates)) * load(ups))
+                store(gates, activated(kind, load(gates)) * load(ups))
                 for i in range(count):
                     store_one(y + 4 * (r + i), load_one(gates + 4 * i))
             first = claim(team) * piece
 
     return run
+
+
+def norm_matvec_swiglu(fmt: int) -> Any:
+    """y = silu(G xn) * (U xn)."""
+    return norm_matvec_gated(fmt, SILU)
+
+
+def norm_matvec_geglu(fmt: int) -> Any:
+    """y = gelu(G xn) * (U xn)."""
+    return norm_matvec_gated(fmt, GELU)

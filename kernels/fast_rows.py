@@ -1,7 +1,8 @@
-"""Fast kernels over rows of activations: embed, rmsnorm, swiglu, rope_kv."""
+"""Fast kernels over rows of activations: embed, rmsnorm, swiglu, geglu."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from .fast_team import claim
 
 N, POS = 4 * words.N, 4 * words.POS  # byte offsets in the step buffer
 WIDE = 4 * LANES  # bytes of one vector
+SILU, GELU = 0, 1
 
 
 @device
@@ -50,8 +52,21 @@ def silu(x: Any) -> Any:
 
 
 @device
-def normalise(x: int, g: int, y: int, n: int, eps: float) -> None:
-    """y = x / sqrt(mean(x^2) + eps) * g for n float32 values."""
+def gelu(x: Any) -> Any:
+    """x / (1 + e^-2z) in every lane, z = sqrt(2 / pi) (x + 0.044715 x^3)."""
+    z = x * x * x * np.float32(0.044715) + x
+    return x / (vector_exp(z * np.float32(-1.5957691216)) + np.float32(1.0))
+
+
+@device
+def activated(kind: int, x: Any) -> Any:
+    """What a gate lets through: SILU or GELU, a constant of the kernel."""
+    return gelu(x) if kind == GELU else silu(x)
+
+
+@device
+def inverse_rms(x: int, n: int, eps: float) -> Any:
+    """1 / sqrt(mean(x^2) + eps) of n float32 values."""
     total, whole = splat(np.float32(0.0)), n - n % LANES
     for i in range(0, whole, LANES):
         v = load(x + 4 * i)
@@ -59,7 +74,13 @@ def normalise(x: int, g: int, y: int, n: int, eps: float) -> None:
     squares = lane_sum(total)
     for i in range(whole, n):
         squares += load_one(x + 4 * i) * load_one(x + 4 * i)
-    scale = np.float32(1.0 / np.sqrt(squares / n + eps))
+    return np.float32(1.0 / np.sqrt(squares / n + eps))
+
+
+@device
+def normalise(x: int, g: int, y: int, n: int, eps: float) -> None:
+    """y = x / sqrt(mean(x^2) + eps) * g for n float32 values."""
+    scale, whole = inverse_rms(x, n, eps), n - n % LANES
     for i in range(0, whole, LANES):
         store(y + 4 * i, load(x + 4 * i) * scale * load(g + 4 * i))
     for i in range(whole, n):
@@ -71,11 +92,12 @@ def normalise(x: int, g: int, y: int, n: int, eps: float) -> None:
 
 
 def embed(fmt: int) -> Any:
-    """(tokens, w, x, step, n_embd, row0, rows): decoded rows of the embedding matrix."""
+    """(tokens, w, x, step, n_embd, row0, rows, scale): scaled rows of the embedding matrix."""
     size, groups = block_shape(fmt)
 
     def run(a: int, team: int, me: int, members: int) -> None:
         tokens, w, x, width = load_word(a), load_word(a + 8), load_word(a + 16), load_word(a + 32)
+        scale = np.float32(load_f64(a + 56))
         n, i = load_u32(load_word(a + 24) + N), claim(team)
         while i < n:
             token = load_u32(tokens + 4 * i) - load_word(a + 40)
@@ -84,8 +106,8 @@ def embed(fmt: int) -> Any:
                 for _ in range(width // (32 * groups)):
                     for j in range(groups):
                         first, second = decode(fmt, p, j)
-                        store(out, first)
-                        store(out + WIDE, second)
+                        store(out, first * scale)
+                        store(out + WIDE, second * scale)
                         out += 2 * WIDE
                     p += size
             i = claim(team)
@@ -107,8 +129,8 @@ def rmsnorm() -> Any:
     return run
 
 
-def swiglu() -> Any:
-    """(gu, y, step, n_ff)"""
+def gated(kind: int) -> Any:
+    """(gu, y, step, n_ff): y = activated(gate) * up."""
 
     def run(a: int, team: int, me: int, members: int) -> None:
         width = load_word(a + 24)
@@ -117,9 +139,77 @@ def swiglu() -> Any:
             gate, y = load_word(a) + 8 * i * width, load_word(a + 8) + 4 * i * width
             up = gate + 4 * width
             for at in range(0, 4 * whole, WIDE):
-                store(y + at, silu(load(gate + at)) * load(up + at))
+                store(y + at, activated(kind, load(gate + at)) * load(up + at))
             for at in range(4 * whole, 4 * width, 4):
-                value = silu(splat(load_one(gate + at))) * load_one(up + at)
+                value = activated(kind, splat(load_one(gate + at))) * load_one(up + at)
+                store_one(y + at, lane_max(value))
+            i = claim(team)
+
+    return run
+
+
+def swiglu() -> Any:
+    """(gu, y, step, n_ff)"""
+    return gated(SILU)
+
+
+def geglu() -> Any:
+    """(gu, y, step, n_ff)"""
+    return gated(GELU)
+
+
+def norm_add() -> Any:
+    """(x, g, y, step, cols, groups, eps, scale): y = (y + rmsnorm(x) g) scale, group by group.
+    A piece of work is a group of a token."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        g, width, eps = row_address(load_word(a + 8), 0), load_word(a + 32), load_f64(a + 48)
+        scale, whole = np.float32(load_f64(a + 56)), width - width % LANES
+        n, i = load_u32(load_word(a + 24) + N) * load_word(a + 40), claim(team)
+        while i < n:
+            x, y = load_word(a) + 4 * i * width, load_word(a + 16) + 4 * i * width
+            inverse = inverse_rms(x, width, eps)
+            for at in range(0, 4 * whole, WIDE):
+                normed = load(x + at) * inverse * load(g + at)
+                store(y + at, (load(y + at) + normed) * scale)
+            for at in range(4 * whole, 4 * width, 4):
+                one = load_one(y + at) + load_one(x + at) * inverse * load_one(g + at)
+                store_one(y + at, one * scale)
+            i = claim(team)
+
+    return run
+
+
+def softcap() -> Any:
+    """(y, step, cols, rows, cap)"""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        width, cap = load_word(a + 16), np.float32(load_f64(a + 32))
+        rows = min(load_u32(load_word(a + 8) + N), load_word(a + 24))
+        count, piece = rows * width, 4096
+        first = claim(team) * piece
+        while first < count:
+            for i in range(first, min(first + piece, count)):
+                at = load_word(a) + 4 * i
+                z = load_one(at) / cap
+                if z - z == 0.0:  # finite
+                    z = np.float32(math.tanh(z))
+                store_one(at, z * cap)
+            first = claim(team) * piece
+
+    return run
+
+
+def gelu_mul() -> Any:
+    """(y, e, step, cols, e_stride, e_off)"""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        width, n, i = load_word(a + 24), load_u32(load_word(a + 16) + N), claim(team)
+        while i < n:
+            y = load_word(a) + 4 * i * width
+            e = load_word(a + 8) + 4 * (i * load_word(a + 32) + load_word(a + 40))
+            for at in range(0, 4 * width, 4):
+                value = gelu(splat(load_one(y + at))) * load_one(e + at)
                 store_one(y + at, lane_max(value))
             i = claim(team)
 

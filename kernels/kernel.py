@@ -175,5 +175,5 @@ class Kernel:
 
 __all__ = [
     "Access", "Array", "Binding", "Case", "Format", "Interface", "Kernel", "Launch", "Limits",
-    "Matrix", "Params", "Shaped", "build_names", "parse_interface",
+    "Matrix", "Params", "Reference", "Shaped", "build_names", "parse_interface",
 ]

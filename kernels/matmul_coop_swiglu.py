@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from ..engine import step as words
-from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
+from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Reference, Shaped
 from .limits import Limits
 from .matmul_coop_launch import choose, format_cases, launch_tile
 from .matvec_launch import ALL_FORMATS
-from .reference import product, silu
+from .reference import Floats, product, silu
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -23,18 +23,23 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return launch_tile(tile, ops["w"].format_name, m, rows, wide, limits)
 
 
-def reference(
-    x: Array, w: Matrix, y: Array, step: Array, *,
-    cols: int, rows: int, x_stride: int, y_stride: int, y_off: int,
-) -> None:
-    """y[i, y_off : y_off + rows] = silu(G x[i]) * (U x[i]) for i < n; w = [G; U], 2 rows by cols.
+def gated_by(activated: Callable[[Floats], Floats]) -> Reference:
+    """The reference for one activation."""
 
-    y is float16; `rows` is even.
-    """
-    n = int(step[words.N])
-    both = product(x[:n, :cols].astype(np.float32), w)
-    gated = silu(both[:, :rows]) * both[:, rows:]
-    y[:n, y_off : y_off + rows] = np.clip(gated, -65504, 65504)
+    def reference(
+        x: Array, w: Matrix, y: Array, step: Array, *,
+        cols: int, rows: int, x_stride: int, y_stride: int, y_off: int,
+    ) -> None:
+        """y[i, y_off : y_off + rows] = activated(G x[i]) * (U x[i]) for i < n; w = [G; U].
+
+        w has 2 `rows` rows of `cols` values, y is float16, `rows` is even.
+        """
+        n = int(step[words.N])
+        both = product(x[:n, :cols].astype(np.float32), w)
+        gated = activated(both[:, :rows]) * both[:, rows:]
+        y[:n, y_off : y_off + rows] = np.clip(gated, -65504, 65504)
+
+    return reference
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -49,4 +54,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield replace(case, operands={**case.operands, "w": w, "y": y}, params=params)
 
 
-KERNEL = Kernel("matmul_coop_swiglu", launch, reference, cases, needs=lambda limits: limits.coopmat)
+def needs(limits: Limits) -> bool:
+    """Matrix cores."""
+    return limits.coopmat
+
+
+KERNEL = Kernel("matmul_coop_swiglu", launch, gated_by(silu), cases, needs=needs)

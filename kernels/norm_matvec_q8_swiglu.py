@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from . import q8
-from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
+from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Reference, Shaped
 from .limits import Limits
-from .reference import random_matrix, silu
+from .reference import Floats, random_matrix, silu
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -17,14 +17,19 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return q8.launch_as(ops, params, limits, q8.swiglu_tiling, whole=q8.GROUP)
 
 
-def reference(
-    w: Matrix, xq: Array, xs: Array, ssq: Array, yq: Array, ys: Array, step: Array, *,
-    cols: int, rows: int, eps: float,
-) -> None:
-    """yq, ys = q8(silu(gate) * up) of `rows` values; w = [G; U] (2 rows, cols)."""
-    both = q8.product_q8(xq, xs, w) * q8.inverse_rms(ssq, cols, eps)
-    out = silu(both[:rows]) * both[rows:]
-    yq[: rows // 4], ys[: rows // q8.GROUP] = q8.quantize(out)
+def gated_by(activated: Callable[[Floats], Floats]) -> Reference:
+    """The reference for one activation."""
+
+    def reference(
+        w: Matrix, xq: Array, xs: Array, ssq: Array, yq: Array, ys: Array, step: Array, *,
+        cols: int, rows: int, eps: float,
+    ) -> None:
+        """yq, ys = q8(activated(gate) * up) of `rows` values; w = [G; U] (2 rows, cols)."""
+        both = q8.product_q8(xq, xs, w) * q8.inverse_rms(ssq, cols, eps)
+        out = activated(both[:rows]) * both[rows:]
+        yq[: rows // 4], ys[: rows // q8.GROUP] = q8.quantize(out)
+
+    return reference
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -39,4 +44,4 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case(f"{fmt} {rows}x{cols}", ops, params, limit=1e-5, int8=frozenset({"yq"}))
 
 
-KERNEL = Kernel("norm_matvec_q8_swiglu", launch, reference, cases, needs=q8.needs)
+KERNEL = Kernel("norm_matvec_q8_swiglu", launch, gated_by(silu), cases, needs=q8.needs)

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..engine import step as words
-from .kernel import Array, Case, Kernel, Matrix
+from .kernel import Array, Case, Kernel, Matrix, Reference
 from .matvec_launch import ALL_FORMATS, SHAPES, case_operands, case_params, launch
-from .reference import product, random_matrix, rms_normalise, silu, vector
+from .reference import Floats, product, random_matrix, rms_normalise, silu, vector
 
 
-def reference(
-    x: Array, w: Matrix, y: Array, step: Array, g: Matrix, *,
-    cols: int, rows: int, y_stride: int, y_off: int, eps: float,
-) -> None:
-    """y[0, :rows] = silu(G xn) * (U xn), xn = rmsnorm(x[n-1]) * g; w = [G; U] (2 rows, cols)."""
-    last = int(step[words.N]) - 1
-    xn = rms_normalise(x[last : last + 1, :cols], vector(g), eps)
-    both = product(xn, w)[0]
-    y[0, y_off : y_off + rows] = silu(both[:rows]) * both[rows:]
+def gated_by(activated: Callable[[Floats], Floats]) -> Reference:
+    """The reference for one activation."""
+
+    def reference(
+        x: Array, w: Matrix, y: Array, step: Array, g: Matrix, *,
+        cols: int, rows: int, y_stride: int, y_off: int, eps: float,
+    ) -> None:
+        """y[0, :rows] = activated(G xn) * (U xn), xn = rmsnorm(x[n-1]) * g; w = [G; U]."""
+        last = int(step[words.N]) - 1
+        xn = rms_normalise(x[last : last + 1, :cols], vector(g), eps)
+        both = product(xn, w)[0]
+        y[0, y_off : y_off + rows] = activated(both[:rows]) * both[rows:]
+
+    return reference
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -33,4 +38,4 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             yield Case(f"{fmt} {rows}x{cols}", ops, params, scale=0.5)
 
 
-KERNEL = Kernel("norm_matvec_swiglu", launch, reference, cases)
+KERNEL = Kernel("norm_matvec_swiglu", launch, gated_by(silu), cases)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..engine import step as words
-from .kernel import Array, Case, Kernel
+from .kernel import Array, Case, Kernel, Reference
 from .quantize_layout import forms, launch, write
-from .reference import silu, step_words
+from .reference import Floats, silu, step_words
 
 
-def reference(gu: Array, y: Array, step: Array, *, cols: int, y_stride: int) -> None:
-    """y[i] = silu(gu[i, :cols]) * gu[i, cols : 2 cols] for i < n, as kernels/quantize_layout.py."""
-    n = int(step[words.N])
-    write(silu(gu[:n, :cols]) * gu[:n, cols : 2 * cols], y)
+def gated_by(activated: Callable[[Floats], Floats]) -> Reference:
+    """The reference for one activation."""
+
+    def reference(gu: Array, y: Array, step: Array, *, cols: int, y_stride: int) -> None:
+        """y[i] = activated(gu[i, :cols]) * gu[i, cols : 2 cols] for i < n (quantize_layout.py)."""
+        n = int(step[words.N])
+        write(activated(gu[:n, :cols]) * gu[:n, cols : 2 * cols], y)
+
+    return reference
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -26,4 +31,4 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield from forms(rng, f"n={n} cols={cols} scale={scale:g}", ops, {"cols": cols}, n, cols)
 
 
-KERNEL = Kernel("quantize_swiglu", launch, reference, cases)
+KERNEL = Kernel("quantize_swiglu", launch, gated_by(silu), cases)

@@ -53,6 +53,13 @@ def silu(x: Floats) -> Floats:
         return (x / (1.0 + np.exp(-x))).astype(np.float32)
 
 
+def gelu(x: Floats) -> Floats:
+    """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel 2016)."""
+    z = np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
+    opened: Floats = (np.float32(0.5) * x * (1 + np.tanh(z))).astype(np.float32)
+    return opened
+
+
 def random_matrix(
     rng: np.random.Generator, name: str, rows: int, cols: int, scale: float = 1.0
 ) -> Matrix:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from ..engine import step as words
-from .kernel import Array, Case, Kernel, Launch, Params, Shaped
+from .kernel import Array, Case, Kernel, Launch, Params, Reference, Shaped
 from .limits import Limits
-from .reference import silu, step_words
+from .reference import Floats, silu, step_words
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -18,10 +18,15 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return Launch("", (size,), (-(-int(params["n_ff"]) // size), rows, 1))
 
 
-def reference(gu: Array, y: Array, step: Array, *, n_ff: int) -> None:
-    """y[i] (n_ff,) = silu(gu[i, :n_ff]) * gu[i, n_ff:2 n_ff] for the rows i < n."""
-    n = int(step[words.N])
-    y[:n, :n_ff] = silu(gu[:n, :n_ff]) * gu[:n, n_ff : 2 * n_ff]
+def gated_by(activated: Callable[[Floats], Floats]) -> Reference:
+    """The reference for one activation."""
+
+    def reference(gu: Array, y: Array, step: Array, *, n_ff: int) -> None:
+        """y[i] (n_ff,) = activated(gu[i, :n_ff]) * gu[i, n_ff:2 n_ff] for the rows i < n."""
+        n = int(step[words.N])
+        y[:n, :n_ff] = activated(gu[:n, :n_ff]) * gu[:n, n_ff : 2 * n_ff]
+
+    return reference
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
@@ -35,4 +40,4 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         yield Case(f"n={n} n_ff={n_ff} scale={scale:g}", ops, {"n_ff": n_ff}, rows=n, limit=1e-11)
 
 
-KERNEL = Kernel("swiglu", launch, reference, cases)
+KERNEL = Kernel("swiglu", launch, gated_by(silu), cases)

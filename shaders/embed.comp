@@ -13,7 +13,7 @@ WEIGHT(1, w)
 UPDATES(2, vec4, x)
 READS(3, uint, step)
 // w holds the vocabulary rows [row0, row0 + rows): other tokens are another dispatch's
-PUSH { uint n_embd; uint row0; uint rows; PLANES(w); } p;
+PUSH { uint n_embd; uint row0; uint rows; float scale; PLANES(w); } p;
 
 #include "blocks.glsl"
 
@@ -28,8 +28,8 @@ void main() {
         chunk_values(row * chunks + c, a, b);
         uint at = i * (p.n_embd / 4u);
         for (uint k = 0u; k < 4u; k++) {
-            x[at + chunk_a(c) / 4u + k] = a[k];
-            x[at + chunk_b(c) / 4u + k] = b[k];
+            x[at + chunk_a(c) / 4u + k] = a[k] * p.scale;
+            x[at + chunk_b(c) / 4u + k] = b[k] * p.scale;
         }
     }
 }

@@ -6,10 +6,12 @@
 float staged(uint base, uint e) { return uintBitsToFloat(tile[base + e / 4u][e & 3u]); }
 
 #ifdef GATED
+#include "gate.glsl"
+
 void gate(uint i, uint j) {
     [[unroll]] for (uint e = 0u; e < CELLS(sums[0]); e++) {
         float g = CELL(sums[i * NJ + j], e), up = CELL(sums[(i + MI / 2u) * NJ + j], e);
-        CELL(sums[i * NJ + j], e) = g / (1.0 + exp(-g)) * up;
+        CELL(sums[i * NJ + j], e) = activated(g) * up;
     }
 }
 #endif

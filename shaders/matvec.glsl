@@ -1,5 +1,5 @@
 // Body of the mat-vec family: rows of W times one vector, ROWS rows per group of LANES lanes.
-// The stem defines one of ADD (y += …), SWIGLU (gate and up rows, silu(gate) * up) or neither,
+// The stem defines one of ADD (y += …), GATED (gate and up rows, activated(gate) * up) or neither,
 // and NORM when the input is rms-normalised on the way: the sum of squares needs no pass of its
 // own, since the lanes of a row read the whole vector anyway.
 //
@@ -10,7 +10,9 @@ layout(constant_id = 0) const uint WORKGROUP = 32u;
 layout(constant_id = 1) const uint LANES = 8u;
 layout(constant_id = 2) const uint ROWS = 1u;
 
-#ifdef SWIGLU
+#include "gate.glsl"
+
+#ifdef GATED
 const uint SUMS = 2u * ROWS + 1u;
 #else
 const uint SUMS = ROWS + 1u;
@@ -72,7 +74,7 @@ void main() {
         FLAT for (uint r = 0u; r < ROWS; r++) {
             uint row = min(row0 + r, p.rows - 1u);
             v[r] += chunk_dot(row * chunks + c, xa, xb, sums);
-#ifdef SWIGLU
+#ifdef GATED
             v[ROWS + r] += chunk_dot((p.rows + row) * chunks + c, xa, xb, sums);
 #endif
         }
@@ -86,9 +88,9 @@ void main() {
     if (lane != 0u) return;
     for (uint r = 0u; r < ROWS && row0 + r < p.rows; r++) {
         uint at = p.y_off + row0 + r;
-#if defined(SWIGLU)
+#if defined(GATED)
         float gate = v[r] * norm;
-        y[at] = gate / (1.0 + exp(-gate)) * (v[ROWS + r] * norm);
+        y[at] = activated(gate) * (v[ROWS + r] * norm);
 #elif defined(ADD)
         y[at] += v[r];
 #else

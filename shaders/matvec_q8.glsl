@@ -1,7 +1,7 @@
 // Body of the int8 mat-vec family: a group of LANES lanes takes ROWS rows, and KSPLIT groups of
 // different subgroups share the columns of the same rows. Several rows per group reuse the
 // activations that a lane loads; several groups per row keep enough loads in flight.
-// The stem defines the epilogue: ROPE, SWIGLU, ADD or none; NORM divides by the root mean square
+// The stem defines the epilogue: ROPE, GATED, ADD or none; NORM divides by the root mean square
 // whose partial sums of squares `ssq` the kernel before has left (one per 16 values).
 //
 // spec: 0 workgroup, 1 LANES, 2 ROWS, 3 subgroup size, 4 UNROLL (chunks of a lane in flight),
@@ -15,7 +15,9 @@ layout(constant_id = 3) const uint SUBGROUP = 8u;
 layout(constant_id = 4) const uint UNROLL = 1u;
 layout(constant_id = 5) const uint KSPLIT = 1u;
 
-#ifdef SWIGLU
+#include "gate.glsl"
+
+#ifdef GATED
 const uint SUMS = 2u * ROWS;
 #else
 const uint SUMS = ROWS;
@@ -26,12 +28,12 @@ const uint WG_ROWS = GROUPS * ROWS;
 
 shared float partial[GROUPS * SUMS * KSPLIT];
 
-#if defined(ADD) || defined(SWIGLU)
+#if defined(ADD) || defined(GATED)
 shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "quant16.glsl"
 #endif
 
-// Sum number i (row i of the workgroup; SWIGLU: rows of gate, then of up) over the column parts
+// Sum number i (row i of the workgroup; GATED: rows of gate, then of up) over the column parts
 float row_sum(uint row, uint matrix) {
     uint at = (row / ROWS * SUMS + matrix * ROWS + row % ROWS) * KSPLIT;
     float sum = 0.0;
@@ -97,7 +99,7 @@ void main() {
             FLAT for (uint r = 0u; r < ROWS; r++) {
                 uint row = min(row0 + r, p.rows - 1u);
                 acc[r] += chunk_dot_q8(row * chunks + c, xa, xb, za, zb);
-#ifdef SWIGLU
+#ifdef GATED
                 acc[ROWS + r] += chunk_dot_q8((p.rows + row) * chunks + c, xa, xb, za, zb);
 #endif
             }
@@ -119,11 +121,11 @@ void main() {
     if (2u * t < count)
         store_pair(p.y_off + wg_row + 2u * t, pos, cs, row_sum(2u * t, 0u) * norm,
                    row_sum(2u * t + 1u, 0u) * norm);
-#elif defined(SWIGLU)
+#elif defined(GATED)
     float gated = 0.0;
     if (t < count) {
         float gate = row_sum(t, 0u) * norm;
-        gated = gate / (1.0 + exp(-gate)) * (row_sum(t, 1u) * norm);
+        gated = activated(gate) * (row_sum(t, 1u) * norm);
     }
     quantize_values(wg_row, count, t, gated);
 #elif defined(ADD)

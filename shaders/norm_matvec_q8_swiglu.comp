@@ -3,7 +3,7 @@
 #extension GL_KHR_shader_subgroup_shuffle : require
 // build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
 #define NORM 1
-#define SWIGLU 1
+#define GATED 1
 #include "types.glsl"
 #include "step.glsl"
 

@@ -5,7 +5,7 @@
 #endif
 // build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K] [SG0|SG1]
 #define NORM 1
-#define SWIGLU 1
+#define GATED 1
 #include "types.glsl"
 #include "step.glsl"
 

@@ -10,10 +10,11 @@ WRITES(1, uvec2, y)
 READS(2, uint, step)
 PUSH { uint cols; uint y_stride; } p;
 
+#include "gate.glsl"
+
 vec4 value4(uint row, uint i) {
     uint at = row * p.cols / 2u + i;
-    vec4 gate = gu[at];
-    return gate / (1.0 + exp(-gate)) * gu[at + p.cols / 4u];
+    return activated(gu[at]) * gu[at + p.cols / 4u];
 }
 
 #include "quantize_rows.glsl"

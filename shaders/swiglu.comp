@@ -11,10 +11,11 @@ WRITES(1, float, y)
 READS(2, uint, step)
 PUSH { uint n_ff; } p;
 
+#include "gate.glsl"
+
 void main() {
     uint i = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y;
     if (step[STEP_STOP] != 0u || i >= p.n_ff || row >= step[STEP_N]) return;
-    float gate = gu[row * 2u * p.n_ff + i];
     float up = gu[row * 2u * p.n_ff + p.n_ff + i];
-    y[row * p.n_ff + i] = gate / (1.0 + exp(-gate)) * up;
+    y[row * p.n_ff + i] = activated(gu[row * 2u * p.n_ff + i]) * up;
 }

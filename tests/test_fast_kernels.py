@@ -82,7 +82,7 @@ def check(case: Case, name: str, got: Any, want: Any) -> None:
 
 
 # kernels that share their inner loops with embed, matvec and matmul, which take every format
-SHARING = ("matvec_add", "norm_matvec", "norm_matvec_swiglu", "matmul_add")
+SHARING = ("matvec_add", "norm_matvec", "norm_matvec_swiglu", "norm_matvec_geglu", "matmul_add")
 FEW = ("F32", "Q4_1", "Q6_K")
 
 

@@ -1,0 +1,50 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// y = (y + rmsnorm(x) p) scale for one token; y times the next norm's gain as int8 groups of 16,
+// and the sums of squares of y. Every workgroup sums the squares of all of x: that is faster than
+// a dispatch of its own.
+#define ADD 1
+#include "types.glsl"
+#include "step.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint WORKGROUP = 32u;  // a multiple of 16
+layout(constant_id = 1) const uint SUBGROUP = 8u;
+
+READS(0, float, x)
+WEIGHT(1, post)
+WEIGHT(2, g)
+UPDATES(3, float, y)
+WRITES(4, uint, yq)
+WRITES(5, vec2, ys)
+WRITES(6, float, ssq)
+READS(7, uint, step)
+PUSH { uint cols; float eps; float scale; PLANES(post); PLANES(g); } p;
+
+shared float partial[WORKGROUP / SUBGROUP];
+shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
+#include "quant16.glsl"
+
+void main() {
+    if (step[STEP_STOP] != 0u) return;
+    uint t = gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
+    uint first = gl_WorkGroupID.x * WORKGROUP, count = min(p.cols - first, WORKGROUP);
+    float own = 0.0, source = 0.0, gain = 0.0;
+    if (t < count) {
+        own = y[first + t];
+        source = x[first + t] * uintBitsToFloat(post[p.post_p0 + first + t]);
+        gain = uintBitsToFloat(g[p.g_p0 + first + t]);
+    }
+    float sum = 0.0;
+    for (uint i = t; i < p.cols; i += WORKGROUP) sum += x[i] * x[i];
+    for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) sum += subgroupShuffleXor(sum, d);
+    if (gl_SubgroupInvocationID == 0u) partial[gl_SubgroupID] = sum;
+    barrier();
+    sum = 0.0;
+    for (uint i = 0u; i < WORKGROUP / SUBGROUP; i++) sum += partial[i];
+    own = (own + source * inversesqrt(sum / float(p.cols) + p.eps)) * p.scale;
+    if (t < count) y[first + t] = own;
+    store_squares(first, count, t, t < count ? own : 0.0);
+    quantize_values(first, count, t, t < count ? own * gain : 0.0);
+}

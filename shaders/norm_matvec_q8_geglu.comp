@@ -1,0 +1,22 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K]
+#define NORM 1
+#define GATED 1
+#define GEGLU 1
+#include "types.glsl"
+#include "step.glsl"
+
+WEIGHT(0, w)
+READS(1, uvec4, xq)
+READS(2, vec2, xs)
+READS(3, float, ssq)
+WRITES(4, uint, yq)
+WRITES(5, vec2, ys)
+READS(6, uint, step)
+PUSH { uint cols; uint rows; float eps; PLANES(w); } p;
+
+#include "blocks.glsl"
+#include "dot_q8.glsl"
+#include "matvec_q8.glsl"
