@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ..engine.errors import UsageError
+from .bench_config import load_config, shipped, show_configs
 from .bench_options import (
     ARMS,
     FORMATS,
@@ -41,6 +42,10 @@ MEASURE, REPORT = "Measurement", "Output"
 @click.argument("args", nargs=-1, metavar="[MODEL]... [TEST]...")
 @test_options()
 @product_options()
+@option("--config", section=MEASURE, metavar="NAME", is_eager=True, callback=load_config,
+        help="Take tests and settings from a TOML file or a shipped one (--list-configs); options "
+        "given here come first.")
+@option("--list-configs", section=MEASURE, is_flag=True, help="Name the shipped files.")
 @option("-r", "--repetitions", section=MEASURE, type=click.IntRange(1, 10000), default=5,
         show_default=True, metavar="N", help="Samples of each test.")
 @option("--warmup/--no-warmup", section=MEASURE, default=True, show_default=True,
@@ -71,17 +76,28 @@ def bench(args: tuple[str, ...], **options: Any) -> int:
     """
     from ..engine.bench_tests import looks_like_test
 
+    if options["list_configs"]:
+        click.echo(show_configs(list(shipped())))
+        return 0
     if options["roof"]:
         from .bench_roof import roof
 
         if args or options["model"]:
             raise UsageError("--roof measures the device alone: leave tests and models out")
         return roof(options)
-    tests = chosen_tests([a for a in args if looks_like_test(a)], options)
-    paths = models((a for a in args if not looks_like_test(a)), options)
+    named = [a for a in args if looks_like_test(a)]
+    tests = chosen_tests(named or configured_tests(options), options)
+    paths = models([a for a in args if not looks_like_test(a)], options)
     # the cache holds what the longest test needs, as in llama-bench
     n_ctx = -(-max(test.positions for test in tests) // 256) * 256
     with Interrupt() as interrupt:
         from .bench_run import Bench
 
         return Bench(arms(paths, options, n_ctx), tests, interrupt, options).run()
+
+
+def configured_tests(options: dict[str, Any]) -> list[str]:
+    """The tests of --config, unless options name others."""
+    found = click.get_current_context().default_map or {}
+    named = any(options[name] for name in ("n_prompt", "n_gen", "prompt_gen"))
+    return [] if named else list(found.get("tests", ()))

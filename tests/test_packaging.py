@@ -171,6 +171,9 @@ def test_wheel_has_one_namespace_and_every_shader(wheel: Path) -> None:
                for folder in ("cli", "engine", "kernels", "shaders")
                for p in (ROOT / folder).rglob("*.py")}
     assert modules <= set(names), "a package is missing in pyproject.toml"
+    configs = {f"kompute_llm/bench_configs/{p.name}" for p in (ROOT / "bench_configs").iterdir()
+               if p.suffix == ".toml"}
+    assert configs and configs <= set(names)
     assert "kompute-llm = kompute_llm.cli.entry:main" in entries
     assert "tool = kompute_llm.cli.entry:main" in entries
 
