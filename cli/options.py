@@ -104,7 +104,7 @@ def device_options() -> Decorator:
 
 def cache_options(section: str = "Device") -> Decorator:
     """Types of the keys and values in the KV cache."""
-    kind = click.Choice(["f16", "f32"])
+    kind = click.Choice(["f16", "f32", "q8_0", "q4_0"])
     return combine(
         option("--cache-type-k", "-ctk", section=section, type=kind, default="f16",
                show_default=True, help="Type of the keys in the KV cache."),

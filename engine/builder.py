@@ -28,7 +28,7 @@ class PlanOptions:
 
     `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
-    `coop_attention`: batches attend on matrix cores too (float16 caches only).
+    `coop_attention`: batches attend on matrix cores too.
     """
 
     n_ctx: int

@@ -46,9 +46,14 @@ class Int8Builder(Builder):
         )  # fmt: skip
 
     def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
-        """One kernel per weight format; rotation and cache write fused for neighbouring pairs."""
+        """One kernel per weight format; rotation and cache write fused for neighbouring pairs.
+
+        Not fused into caches that are quantized: groups of 32 values need a kernel of their own.
+        """
         y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
-        fused = self.spec.ropes[self.layer(layer).rope].mode == "interleaved"
+        k, v = self.cache("k", layer), self.cache("v", layer)
+        interleaved = self.spec.ropes[self.layer(layer).rope].mode == "interleaved"
+        fused = interleaved and qkv_rope_q8.suits(k, v)
         for w, first in self.weights.rows(names, rows, x.cols):
             params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
             a = self.quantized(x, "xq", "xs") | {"w": w, "ssq": self.squares(x), "y": y}
@@ -57,7 +62,7 @@ class Int8Builder(Builder):
                 continue
             self.add(
                 qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(layer), **a,
-                rope=self.rope(layer), k=self.cache("k", layer), v=self.cache("v", layer),
+                rope=self.rope(layer), k=k, v=v,
             )  # fmt: skip
         if not fused:
             self.rope_and_store(y, layer)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..kernels import cache_rows
 from ..kernels.fast_team import LINE
 from .cpu_team import Program, Team
 from .plan import Buf, Dispatch, Plan, Role
@@ -28,6 +29,13 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Array:
     return out
 
 
+def array_type(buf: Buf) -> tuple[tuple[int, ...], Any]:
+    """Shape and dtype of the array of a buffer."""
+    if buf.dtype in cache_rows.QUANTIZED:
+        return cache_rows.array_type(buf.dtype, buf.shape)
+    return buf.shape, DTYPES[buf.dtype]
+
+
 class Storage:
     """The arrays of all buffers of some plans, by name."""
 
@@ -41,7 +49,7 @@ class Storage:
         for d in plan.dispatches:
             for op in d.operands.values():
                 if isinstance(op, Buf) and op.name not in self.arrays:
-                    self.arrays[op.name] = aligned_zeros(op.shape, DTYPES[op.dtype])
+                    self.arrays[op.name] = aligned_zeros(*array_type(op))
                     self._bufs[op.name] = op
 
     def clear(self, role: Role) -> None:

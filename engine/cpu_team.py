@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..kernels import cache_rows
 from ..kernels.fast import FAST, compiled, replayer
 from ..kernels.fast_team import ABORT, OP_WORDS, TEAM_WORDS
 from .plan import Buf, Dispatch, Weight
@@ -142,8 +143,10 @@ class Program:
             value = d.params[name]
             return float_word(value) if isinstance(value, float) else int(value)
         operand = d.operands[base]
-        if question == "half":
-            return int(operand.format_name == "F16")
+        if question == "type":
+            return cache_rows.TYPES.index(operand.format_name)
+        if question == "row":
+            return int(self._arrays[operand.name].strides[0])
         if isinstance(operand, Buf):
             return int(self._arrays[operand.name].ctypes.data)
         if operand.name not in self._tables:

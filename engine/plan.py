@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..kernels import cache_rows
 from .blocks import Format, Matrix
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True)
 class Buf:
-    """A buffer of `shape`; dtype "F32", "U32" or "F16" (two values per word, cache only)."""
+    """A buffer of `shape`; dtype "F32", "U32" or "F16" (two values per word), for caches also
+    "Q8_0" and "Q4_0" (kernels/cache_rows.py)."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,6 +72,8 @@ class Buf:
     @property
     def words(self) -> int:
         """32-bit words."""
+        if self.dtype in cache_rows.QUANTIZED:
+            return self.rows * cache_rows.row_bytes(self.dtype, self.cols) // 4
         return -(-self.elems // 2) if self.dtype == "F16" else self.elems
 
     @property

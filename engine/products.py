@@ -58,10 +58,11 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
 def attends_on_matrix_cores(
     products: Products, spec: ModelSpec, device: Device, caches: tuple[str, str]
 ) -> bool:
-    """Whether batches attend on matrix cores: float16 caches, a head size that fits."""
+    """Whether batches attend on matrix cores: a head size that fits, and no float32 cache,
+    which is asked for where float16 is not exact enough."""
     return (
         products.batches == "f16"
-        and caches == ("f16", "f16")
+        and "f32" not in caches
         and attention_prefill_coop.needs(device.limits)
         and attention_prefill_coop.suits(spec.head_dim, device.limits)
     )

@@ -94,7 +94,7 @@ class RunnerConfig:
 
     n_ctx: int
     device: str | None = None  # None: choose; "cpu"; "vulkan"; an index or part of a name
-    cache_k: str = "f16"  # "f16" or "f32"
+    cache_k: str = "f16"  # "f16", "f32", "q8_0" or "q4_0"
     cache_v: str = "f16"
     math: str = "auto"  # factors of products: "auto", "f32", "f16" or "int8"
     batch: int = 512  # most prompt tokens per submit

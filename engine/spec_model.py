@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..kernels.cache_rows import row_bytes
 from .rope import RopeSpec
-
-CACHE_BYTES = {"F32": 4.0, "F16": 2.0, "Q8_0": 34 / 32}
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class ModelSpec:
 
     def kv_bytes_per_token(self, dtype: str = "F16") -> int:
         """Bytes of keys and values that one token takes in all layers."""
-        return int(sum(2 * layer.kv_dim for layer in self.caches) * CACHE_BYTES[dtype])
+        return sum(2 * row_bytes(dtype, layer.kv_dim) for layer in self.caches)
 
     def decode_bytes(self, position: int, dtype: str = "F16") -> int:
         """Bytes that one decode step must read: all weights used, and the keys and values so far.

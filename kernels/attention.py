@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import step as words
+from . import cache_rows
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
@@ -33,15 +34,16 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
     group, dim = n_head // n_head_kv, int(params["head_dim"])
     grid = (int(params["splits"]), n_head_kv, 1)
-    dtype = ops["k"].format_name
+    build, types = cache_rows.build(ops["k"], ops["v"]), cache_rows.types(ops["k"], ops["v"])
     subgroup, size = limits.subgroup_size, limits.workgroup(128)
     shared = size // subgroup * group * (dim + 3) * 4 + group * 4
     if limits.subgroups and dim % 8 == 0 and group <= MAX_GROUP and shared <= limits.shared_bytes:
-        spec = (size, group, dim, *lanes_and_unroll(dim, group, subgroup))
-        return Launch(f"{dtype}.SG1", spec, grid, subgroup)
+        spec = (size, group, dim, *lanes_and_unroll(dim, group, subgroup), *types)
+        return Launch(f"{build}.SG1", spec, grid, subgroup)
     while size > 32 and group * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
         size //= 2
-    return Launch(f"{dtype}.SG0", (size, group, dim), grid)
+    lanes = (1, 1, 1) if types else ()  # of no meaning here, but the types come after them
+    return Launch(f"{build}.SG0", (size, group, dim, *lanes, *types), grid)
 
 
 def reference(
@@ -50,9 +52,10 @@ def reference(
 ) -> None:
     """part[h, s] = (sum of exp(score - max) v, max, sum of exp) over split s of the context.
 
-    qkv (batch, (n_head + 2 n_head_kv) head_dim), row 0; k, v (n_ctx, n_head_kv head_dim);
-    part (n_head, splits, head_dim + 2). Position pos sees itself and, with a window w > 0, the
-    w - 1 positions before it. Empty splits have max -1e30, sum 0 and no values.
+    qkv (batch, (n_head + 2 n_head_kv) head_dim), row 0; k, v n_ctx rows of n_head_kv head_dim
+    values (cache_rows.py); part (n_head, splits, head_dim + 2). Position pos sees itself and,
+    with a window w > 0, the w - 1 positions before it. Empty splits have max -1e30, sum 0 and no
+    values.
     """
     length = int(step[words.POS]) + 1
     start = max(length - window, 0) if window else 0
@@ -65,8 +68,9 @@ def reference(
         t1 = min(t0 + per, length)
         if t0 >= t1:
             continue
-        keys = k[t0:t1].astype(np.float32).reshape(t1 - t0, n_head_kv, head_dim)
-        values = v[t0:t1].astype(np.float32).reshape(t1 - t0, n_head_kv, head_dim)
+        shape = t1 - t0, n_head_kv, head_dim
+        keys = cache_rows.decode(k[t0:t1], n_head_kv * head_dim).reshape(shape)
+        values = cache_rows.decode(v[t0:t1], n_head_kv * head_dim).reshape(shape)
         for h in range(n_head):
             score = keys[:, h // group] @ q[h]
             weight = np.exp(score - score.max())
@@ -75,35 +79,35 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Both cache types, short and split contexts, grouped heads, head sizes, a window."""
-    for dtype in (np.float16, np.float32):
-        for pos, n_head, n_head_kv, dim, splits, window in (
-            (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
-            (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
-        ):
-            width = n_head_kv * dim
-            qkv: Any = rng.standard_normal((1, (n_head + 2 * n_head_kv) * dim))
-            rows = pos + 3
-            part: Any = np.zeros((n_head, splits, dim + 2), np.float32)
-            ops = {
-                "qkv": qkv.astype(np.float32),
-                "k": rng.standard_normal((rows, width)).astype(dtype),
-                "v": rng.standard_normal((rows, width)).astype(dtype),
-                "part": part,
-                "step": step_words(1, pos),
-            }
-            params = {
-                "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "splits": splits,
-                "scale": dim**-0.5, "window": window,
-            }
-            filled = np.ones(part.shape, bool)  # empty splits leave their values unwritten
-            length = pos + 1 - (max(pos + 1 - window, 0) if window else 0)
-            used = -(-length // max(-(-length // splits), MIN_SPLIT))
-            filled[:, used:, :dim] = False
-            name = f"{np.dtype(dtype).name} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-            yield Case(
-                f"{name} splits={splits} window={window}", ops, params, only={"part": filled}
-            )
+    """Cache types, short and split contexts, grouped heads, head sizes, a window."""
+    shapes = (
+        (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
+        (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
+    )  # fmt: skip
+    for mix, shape in cache_rows.mixed(shapes):
+        pos, n_head, n_head_kv, dim, splits, window = shape
+        width = n_head_kv * dim
+        qkv: Any = rng.standard_normal((1, (n_head + 2 * n_head_kv) * dim))
+        rows = pos + 3
+        part: Any = np.zeros((n_head, splits, dim + 2), np.float32)
+        ops = {
+            "qkv": qkv.astype(np.float32),
+            **cache_rows.random_caches(rng, mix, rows, width),
+            "part": part,
+            "step": step_words(1, pos),
+        }
+        params = {
+            "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "splits": splits,
+            "scale": dim**-0.5, "window": window,
+        }
+        filled = np.ones(part.shape, bool)  # empty splits leave their values unwritten
+        length = pos + 1 - (max(pos + 1 - window, 0) if window else 0)
+        used = -(-length // max(-(-length // splits), MIN_SPLIT))
+        filled[:, used:, :dim] = False
+        name = f"{'/'.join(mix)} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+        yield Case(
+            f"{name} splits={splits} window={window}", ops, params, only={"part": filled}
+        )
 
 
 KERNEL = Kernel("attention", launch, reference, cases)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..engine import step as words
+from . import cache_rows
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
@@ -31,7 +32,8 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     fit = [t for t in tiles if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
     bq, bt = fit[0]
     grid = (-(-rows // bq), heads, 1)
-    return Launch(ops["k"].format_name, (size, bq, bt, dim), grid)
+    build, types = cache_rows.build(ops["k"], ops["v"]), cache_rows.types(ops["k"], ops["v"])
+    return Launch(build, (size, bq, bt, dim, *types), grid)
 
 
 def reference(
@@ -40,14 +42,16 @@ def reference(
 ) -> None:
     """y[i] = softmax(q[i] k^T scale) v over positions 0 … pos + i, for the rows i < n.
 
-    qkv (batch, (n_head + 2 n_head_kv) head_dim); k, v (n_ctx, n_head_kv head_dim);
-    y (batch, n_head head_dim). With a window w > 0 only the last w positions are seen.
+    qkv (batch, (n_head + 2 n_head_kv) head_dim); k, v n_ctx rows of n_head_kv head_dim
+    values (cache_rows.py); y (batch, n_head head_dim). With a window w > 0 only the last w
+    positions are seen.
     """
     n, pos = int(step[words.N]), int(step[words.POS])
     length, group = pos + n, n_head // n_head_kv
     q = qkv[:n, : n_head * head_dim].reshape(n, n_head, head_dim)
-    keys = k[:length].astype(np.float32).reshape(length, n_head_kv, head_dim)
-    values = v[:length].astype(np.float32).reshape(length, n_head_kv, head_dim)
+    shape = length, n_head_kv, head_dim
+    keys = cache_rows.decode(k[:length], n_head_kv * head_dim).reshape(shape)
+    values = cache_rows.decode(v[:length], n_head_kv * head_dim).reshape(shape)
     own, seen = np.arange(pos, length)[:, None], np.arange(length)[None, :]
     hidden = (seen > own) | ((seen + window <= own) if window else False)
     for h in range(n_head):
@@ -59,27 +63,27 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Both cache types; empty and filled caches; ragged tiles; grouped heads; a window."""
-    for dtype in (np.float16, np.float32):
-        for n, pos, n_head, n_head_kv, dim, window in (
-            (7, 0, 9, 3, 64, 0), (40, 33, 4, 2, 128, 0), (17, 5, 2, 1, 80, 0),
-            (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8),
-        ):
-            width = n_head_kv * dim
-            qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
-            ops = {
-                "qkv": qkv.astype(np.float32),
-                "k": rng.standard_normal((pos + n + 2, width)).astype(dtype),
-                "v": rng.standard_normal((pos + n + 2, width)).astype(dtype),
-                "y": np.zeros((n, n_head * dim), np.float32),
-                "step": step_words(n, pos),
-            }
-            params = {
-                "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
-                "scale": dim**-0.5, "window": window,
-            }
-            name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-            yield Case(f"{name} window={window}", ops, params, rows=n)
+    """Cache types; empty and filled caches; ragged tiles; grouped heads; a window."""
+    shapes = (
+        (7, 0, 9, 3, 64, 0), (40, 33, 4, 2, 128, 0), (17, 5, 2, 1, 80, 0),
+        (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8),
+    )  # fmt: skip
+    for mix, shape in cache_rows.mixed(shapes):
+        n, pos, n_head, n_head_kv, dim, window = shape
+        width = n_head_kv * dim
+        qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
+        ops = {
+            "qkv": qkv.astype(np.float32),
+            **cache_rows.random_caches(rng, mix, pos + n + 2, width),
+            "y": np.zeros((n, n_head * dim), np.float32),
+            "step": step_words(n, pos),
+        }
+        params = {
+            "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
+            "scale": dim**-0.5, "window": window,
+        }
+        name = f"{'/'.join(mix)} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+        yield Case(f"{name} window={window}", ops, params, rows=n)
 
 
 KERNEL = Kernel("attention_prefill", launch, reference, cases)

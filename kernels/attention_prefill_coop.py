@@ -1,4 +1,4 @@
-"""attention_prefill_coop: causal attention of a batch over a float16 cache, on matrix cores."""
+"""attention_prefill_coop: causal attention of a batch over the cache, on matrix cores."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from . import cache_rows
 from .attention_prefill import reference
 from .kernel import Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
@@ -48,33 +49,36 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     ):
         subgroups //= 2
     size = subgroups * limits.subgroup_size
-    build = f"F16.{'HALF' if ops['y'].format_name == 'F16' else 'WIDE'}"
+    k_v = ops["k"], ops["v"]
+    build = f"{cache_rows.build(*k_v)}.{'HALF' if ops['y'].format_name == 'F16' else 'WIDE'}"
     grid = (-(-rows // (subgroups * m)), heads, 1)
-    spec = (size, limits.subgroup_size, dim, TILE, m, n, k)
+    spec = (size, limits.subgroup_size, dim, TILE, m, n, k, *cache_rows.types(*k_v))
     return Launch(build, spec, grid, limits.subgroup_size)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Both results; empty and filled caches; ragged tiles; grouped heads; a window."""
-    for n, pos, n_head, n_head_kv, dim, window, dtype in (
+    """Cache types, both results; empty and filled caches; ragged tiles; grouped heads; a window."""
+    shapes: Any = (
         (7, 0, 9, 3, 64, 0, np.float32), (40, 33, 4, 2, 128, 0, np.float16),
         (17, 5, 2, 1, 80, 0, np.float16), (1, 99, 2, 2, 256, 0, np.float32),
         (130, 70, 4, 2, 128, 50, np.float32), (64, 300, 3, 1, 64, 0, np.float16),
-    ):
+    )
+    for mix, shape in cache_rows.mixed(shapes):
+        n, pos, n_head, n_head_kv, dim, window, dtype = shape
         width = n_head_kv * dim
         qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
         ops = {
             "qkv": qkv.astype(np.float32),
-            "k": rng.standard_normal((pos + n + 2, width)).astype(np.float16),
-            "v": rng.standard_normal((pos + n + 2, width)).astype(np.float16),
+            **cache_rows.random_caches(rng, mix, pos + n + 2, width),
             "y": np.zeros((n, n_head * dim), dtype), "step": step_words(n, pos),
         }  # fmt: skip
         params: dict[str, int | float] = {
             "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
             "scale": dim**-0.5, "window": window,
         }  # fmt: skip
-        name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-        yield Case(f"{name} window={window}", ops, params, rows=n, limit=LIMIT)
+        kinds = f"{'/'.join(mix)} {np.dtype(dtype).name}"
+        name = f"n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim} window={window}"
+        yield Case(f"{kinds} {name}", ops, params, rows=n, limit=LIMIT)
 
 
 KERNEL = Kernel("attention_prefill_coop", launch, reference, cases, needs=needs)

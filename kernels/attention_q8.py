@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import attention, attention_combine, q8
+from . import attention, attention_combine, cache_rows, q8
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 
@@ -33,9 +33,11 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     subgroup, size = limits.subgroup_size, limits.workgroup(512)
     while size > subgroup and shared_bytes(group, dim, size, subgroup) > limits.shared_bytes:
         size //= 2
-    spec = (size, group, dim, *attention.lanes_and_unroll(dim, group, subgroup))
+    k, v = ops["k"], ops["v"]
+    lanes = attention.lanes_and_unroll(dim, group, subgroup)
+    spec = (size, group, dim, *lanes, *cache_rows.types(k, v))
     grid = (int(params["splits"]), int(params["n_head_kv"]), 1)
-    return Launch(ops["k"].format_name, spec, grid, subgroup)
+    return Launch(cache_rows.build(k, v), spec, grid, subgroup)
 
 
 def reference(

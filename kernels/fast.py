@@ -30,8 +30,9 @@ SIGNATURE = types.void(*[types.int64] * 4)
 @dataclass(frozen=True)
 class Fast:
     """A compiled kernel. `words` names its argument words in order: operands (the address of a
-    buffer, or of a weight's table), parameters, "k.half" (whether operand k is float16), and
-    "scratch" with "scratch_bytes" per member. `make` takes the number of `weight`'s format."""
+    buffer, or of a weight's table), parameters, "k.type" and "k.row" (type of the cache k, an
+    index of cache_rows.TYPES, and its bytes per row), and "scratch" with "scratch_bytes" per
+    member. `make` takes the number of `weight`'s format."""
 
     make: Callable[..., Any]
     words: tuple[str, ...]
@@ -54,12 +55,17 @@ def _attention_scratch(tokens: Callable[[int], int]) -> Callable[[Params], int]:
 _VEC = _words("x w step cols y rows y_off")
 _NORM_VEC = (*_VEC, *_words("g eps scratch scratch_bytes"))
 _MUL = (*_VEC, *_words("x_stride y_stride scratch scratch_bytes"))
-_ATTEND = _words("step n_head n_head_kv head_dim scale window k.half v.half scratch scratch_bytes")
-_ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot k.half v.half")
+_CACHES = _words("k.type k.row v.type v.row scratch scratch_bytes")
+_ATTEND = _words("step n_head n_head_kv head_dim scale window") + _CACHES
+_ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot") + _CACHES
 
 
 def _norm_scratch(p: Params) -> int:
     return int(p["cols"]) + 2 * LANES
+
+
+def _row_scratch(p: Params) -> int:
+    return int(p["n_head_kv"]) * int(p["head_dim"])
 
 
 def _mul_scratch(p: Params) -> int:
@@ -70,8 +76,8 @@ FAST: dict[str, Fast] = {
     "embed": Fast(rows.embed, _words("tokens w x step n_embd row0 rows scale"), "w"),
     "rmsnorm": Fast(rows.rmsnorm, _words("x g y step n_embd eps")),
     "swiglu": Fast(rows.swiglu, _words("gu y step n_ff")),
-    "rope_kv": Fast(rope.rope_kv, _ROPE),
-    "rope_kv_halves": Fast(rope.rope_kv_halves, _ROPE),
+    "rope_kv": Fast(rope.rope_kv, _ROPE, scratch=_row_scratch),
+    "rope_kv_halves": Fast(rope.rope_kv_halves, _ROPE, scratch=_row_scratch),
     "matvec": Fast(matvec.matvec, _VEC, "w"),
     "matvec_add": Fast(matvec.matvec_add, _VEC, "w"),
     "norm_matvec": Fast(matvec.norm_matvec, _NORM_VEC, "w", _norm_scratch),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .fast_kv import padded_dim, widen_rows
 from .fast_memory import (
     load_f64,
     load_one,
@@ -24,11 +25,9 @@ from .fast_softmax import (
     NEVER,
     TILE,
     add_values,
-    padded_dim,
     scale_row,
     score_tile,
     soften,
-    widen_rows,
 )
 from .fast_team import claim
 from .fast_tile import VALUES
@@ -37,8 +36,8 @@ MIN_SPLIT = 32
 QUERIES = 48  # query rows at a time, all heads of a group counted
 
 # byte offsets of the argument words
-QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, K_HALF, V_HALF = range(0, 96, 8)
-SCRATCH, SCRATCH_BYTES, SPLITS = range(96, 120, 8)
+QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW = range(0, 80, 8)
+K_TYPE, K_ROW, V_TYPE, V_ROW, SCRATCH, SCRATCH_BYTES, SPLITS = range(80, 136, 8)
 
 
 def query_tokens(group: int) -> int:
@@ -81,17 +80,16 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
     stop - 1 of key/value head `kv`; results stay in scratch, not yet divided by the totals."""
     dim, group = load_word(a + DIM), load_word(a + HEADS) // load_word(a + KV_HEADS)
     padded, width, window = padded_dim(dim), load_word(a + KV_HEADS) * dim, load_word(a + WINDOW)
-    k_half, v_half = load_word(a + K_HALF), load_word(a + V_HALF)
-    k, v, k_size, v_size = load_word(a + K), load_word(a + V), 4 - 2 * k_half, 4 - 2 * v_half
+    k, k_type, k_row = load_word(a + K), load_word(a + K_TYPE), load_word(a + K_ROW)
+    v, v_type, v_row = load_word(a + V), load_word(a + V_TYPE), load_word(a + V_ROW)
     sums, scores = q + 4 * rows * padded, q + 8 * rows * padded
     stats = scores + 4 * rows * TILE
     values, keys = q - 4 * TILE * padded, q - 8 * TILE * padded
     for first in range(start, stop, TILE):
         count = min(TILE, stop - first)
         used = (count + LANES - 1) // LANES * LANES  # the rest of the last vector is masked
-        at = first * width + kv * dim
-        widen_rows(k + k_size * at, width, keys, count, dim, k_half)
-        widen_rows(v + v_size * at, width, values, count, dim, v_half)
+        widen_rows(k + k_row * first, k_row, k_type, kv * dim, width, keys, count, dim)
+        widen_rows(v + v_row * first, v_row, v_type, kv * dim, width, values, count, dim)
         for i in range(count * padded, used * padded):
             store_one(values + 4 * i, np.float32(0.0))
         score_tile(q, keys, scores, rows, padded, used)

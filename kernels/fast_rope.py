@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .fast_half import store_half
+from .fast_kv import IS_F16, is_quantized, quantize_row
 from .fast_memory import load_one, load_u32, load_word, store_one
 from .fast_rows import POS, N
 from .fast_simd import device
@@ -29,19 +30,22 @@ def _rotated(x: int, table: int, i: int, partner: int, angle: int) -> tuple[floa
 
 
 def _kernel(stride: int) -> Any:
-    """Words (qkv, rope, k, v, step, n_head, n_head_kv, head_dim, n_rot, k half, v half)."""
+    """Words (qkv, rope, k, v, step, n_head, n_head_kv, head_dim, n_rot, type and row of k and v,
+    scratch and its bytes per member): a row of keys is collected there before it is quantized."""
 
     def run(a: int, team: int, me: int, members: int) -> None:
         step, n_head, n_kv = load_word(a + 32), load_word(a + 40), load_word(a + 48)
         dim, n_rot = load_word(a + 56), load_word(a + 64)
         n, pos, t = load_u32(step + N), load_u32(step + POS), claim(team)
-        k_half, v_half = load_word(a + 72), load_word(a + 80)
+        k_type, v_type, width = load_word(a + 72), load_word(a + 88), n_kv * dim
+        k_half, scratch = 1 if k_type == IS_F16 else 0, load_word(a + 104) + me * load_word(a + 112)
         apart = 1 if stride == 2 else n_rot // 2
         while t < n:
             x = load_word(a) + 4 * t * (n_head + 2 * n_kv) * dim
             table = load_word(a + 8) + 4 * (pos + t) * n_rot
-            k = load_word(a + 16) + (4 - 2 * k_half) * (pos + t) * n_kv * dim
-            v = load_word(a + 24) + (4 - 2 * v_half) * (pos + t) * n_kv * dim
+            k_row = load_word(a + 16) + load_word(a + 80) * (pos + t)
+            v = load_word(a + 24) + load_word(a + 96) * (pos + t)
+            k = scratch if is_quantized(k_type) else k_row
             for h in range(n_head + n_kv):
                 for p in range(n_rot // 2):
                     i = stride * p
@@ -56,8 +60,13 @@ def _kernel(stride: int) -> Any:
                     for i in range(n_rot, dim):
                         put(k, (h - n_head) * dim + i, load_one(x + 4 * i), k_half)
                 x += 4 * dim
-            for i in range(n_kv * dim):
-                put(v, i, load_one(x + 4 * i), v_half)
+            if is_quantized(k_type):
+                quantize_row(k_type, k_row, scratch, width)
+            if is_quantized(v_type):
+                quantize_row(v_type, v, x, width)
+            else:
+                for i in range(width):
+                    put(v, i, load_one(x + 4 * i), 1 if v_type == IS_F16 else 0)
             t = claim(team)
 
     return run

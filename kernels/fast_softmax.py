@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .fast_memory import half, load, load_f16, load_one, prefetch, store, store_one
+from .fast_memory import load, load_one, store, store_one
 from .fast_rows import vector_exp
 from .fast_simd import LANES, device, lane_max, lane_sum, splat
 from .fast_tile import ROWS, TILE_TOKENS, VALUES, many_products, many_sums, one_product, one_sum
@@ -17,39 +17,6 @@ from .fast_tile import ROWS, TILE_TOKENS, VALUES, many_products, many_sums, one_
 NEVER: Any = np.float32(-1e30)  # maximum of no scores, as in kernels/attention.py
 ZERO: Any = np.float32(0.0)
 TILE = 64  # cache positions at a time, a multiple of 16
-
-
-@device
-def padded_dim(dim: int) -> int:
-    """The head size as a multiple of VALUES."""
-    return (dim + VALUES - 1) // VALUES * VALUES
-
-
-@device
-def widen_row(source: int, out: int, dim: int, is_half: int) -> None:
-    """The last dim % LANES values of a cache row as float32, zeros after it."""
-    for i in range(dim - dim % LANES, dim):
-        store_one(out + 4 * i, half(source + 2 * i) if is_half else load_one(source + 4 * i))
-    for i in range(dim, padded_dim(dim)):
-        store_one(out + 4 * i, ZERO)
-
-
-@device
-def widen_rows(source: int, width: int, out: int, count: int, dim: int, is_half: int) -> None:
-    """`count` rows of `dim` values, `width` values apart in the cache, as padded float32 rows."""
-    whole, padded, size = dim - dim % LANES, padded_dim(dim), 4 - 2 * is_half
-    for t in range(count):
-        row, to = source + size * t * width, out + 4 * t * padded
-        prefetch(row + size * TILE * width)
-        prefetch(row + size * TILE * width + 64)
-        if is_half:
-            for i in range(0, whole, LANES):
-                store(to + 4 * i, load_f16(row + 2 * i))
-        else:
-            for i in range(0, whole, LANES):
-                store(to + 4 * i, load(row + 4 * i))
-        if whole < padded:
-            widen_row(row, to, dim, is_half)
 
 
 @device

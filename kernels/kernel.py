@@ -57,6 +57,7 @@ class Interface:
 
 _BINDING = re.compile(r"^(READS|WRITES|UPDATES)\((\d+), (\w+), (\w+)\)", re.M)
 _WEIGHT = re.compile(r"^WEIGHT\((\d+), (\w+)\)", re.M)
+_CACHE = re.compile(r"^CACHE\((\d+), (\w+)\)", re.M)
 _PUSH = re.compile(r"^PUSH \{(.*?)\} p;", re.M | re.S)
 _WORD = re.compile(r"(uint|int|float) (\w+);|PLANES\((\w+)\);")
 _BUILD = re.compile(r"^// build: (.*)$", re.M)
@@ -76,6 +77,7 @@ def parse_interface(source: str) -> Interface:
     found = _BINDING.findall(source.replace("SHARES(", "UPDATES("))
     bindings = [Binding(int(i), Access(a), t, n) for a, i, t, n in found]
     bindings += [Binding(int(i), Access.WEIGHT, "uvec4", n) for i, n in _WEIGHT.findall(source)]
+    bindings += [Binding(int(i), Access.READ, "uvec4", n) for i, n in _CACHE.findall(source)]
     # builds may see the same binding under another element type: the first one stands for it
     first = {b.index: b for b in reversed(bindings)}
     assert sorted(first) == list(range(len(first))), "bindings must be 0, 1, 2, …"

@@ -7,17 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from . import q8
+from . import cache_rows, q8
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .reference import random_matrix
-from .rope_launch import cache_build, rope_and_store
+from .rope_launch import rope_and_store
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Lane groups take pairs of neighbouring rows, which rotate together."""
-    suffix = f".{cache_build(ops['k'])}"
+    suffix = ".KV16" if ops["k"].format_name == "F16" else ".KV32"
     return q8.launch_as(ops, params, limits, q8.plain_tiling, suffix=suffix)
+
+
+def suits(k: Shaped, v: Shaped) -> bool:
+    """Whether it can write these caches: neither quantized, both of one type."""
+    return k.format_name == v.format_name and k.format_name not in cache_rows.QUANTIZED
 
 
 def reference(

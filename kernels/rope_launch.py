@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 
 from ..engine import step as words
+from . import cache_rows
 from .kernel import Array, Case, Launch, Params, Shaped
 from .limits import Limits
 from .reference import Floats, step_words
 
-
-def cache_build(cache: Shaped) -> str:
-    """The build for a cache of float16 or float32."""
-    return "KV16" if cache.format_name == "F16" else "KV32"
+# a value between two quants may round either way
+LIMITS = {"F16": 1e-7, "F32": 1e-12, "Q8_0": 1e-5, "Q4_0": 1e-4}
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """One invocation per pair of values of a row of qkv; rows of the batch along y."""
-    heads = int(params["n_head"]) + 2 * int(params["n_head_kv"])
-    pairs = heads * int(params["head_dim"]) // 2
-    size = limits.workgroup(64)
-    return Launch(cache_build(ops["k"]), (size,), (-(-pairs // size), rows, 1))
+    """Workgroups for the pairs of q, of k and of v of a row of qkv; rows of the batch along y."""
+    k, v, size = ops["k"], ops["v"], limits.workgroup(64)
+    pairs = [int(params[n]) * int(params["head_dim"]) // 2 for n in ("n_head", "n_head_kv")]
+    q_groups, kv_groups = (-(-n // size) for n in pairs)
+    build, types = cache_rows.build(k, v, "KV16"), cache_rows.types(k, v)
+    return Launch(build, (size, *types), (q_groups + 2 * kv_groups, rows, 1))
 
 
 def rotate(x: Floats, table: Floats, first: Any, second: Any) -> Floats:
@@ -47,28 +47,28 @@ def rope_and_store(
     table = rope[pos : pos + n]
     rows[:, :n_head] = rotate(rows[:, :n_head], table, first, second)
     keys = rotate(rows[:, n_head : n_head + n_head_kv], table, first, second)
-    k[pos : pos + n] = keys.reshape(n, -1)
-    v[pos : pos + n] = rows[:, n_head + n_head_kv :].reshape(n, -1)
+    cache_rows.put(k, pos, keys.reshape(n, -1))
+    cache_rows.put(v, pos, rows[:, n_head + n_head_kv :].reshape(n, -1))
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Both cache types; whole and partial rotation; one token and a batch in mid-context."""
-    for dtype in (np.float16, np.float32):
-        for n, pos, n_head, n_head_kv, dim, n_rot in (
-            (1, 0, 9, 3, 64, 64), (5, 7, 4, 2, 128, 96), (3, 2, 3, 3, 20, 20),
-        ):
-            rows = pos + n + 2
-            angle = rng.uniform(0, 6.28, (rows, n_rot // 2))
-            width = n_head_kv * dim
-            qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
-            ops = {
-                "qkv": qkv.astype(np.float32),
-                "rope": np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32),
-                "k": rng.standard_normal((rows, width)).astype(dtype),
-                "v": rng.standard_normal((rows, width)).astype(dtype),
-                "step": step_words(n, pos),
-            }
-            params = {"n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "n_rot": n_rot}
-            limit = 1e-7 if dtype is np.float16 else 1e-12
-            name = f"{np.dtype(dtype).name} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-            yield Case(f"{name} rot={n_rot}", ops, params, rows=n, limit=limit)
+    """Cache types; whole and partial rotation; one token and a batch in mid-context."""
+    shapes = (
+        (1, 0, 9, 3, 64, 64), (5, 7, 4, 2, 128, 96), (3, 2, 3, 3, 20, 20), (2, 1, 4, 1, 80, 80),
+    )
+    for mix, shape in cache_rows.mixed(shapes):
+        n, pos, n_head, n_head_kv, dim, n_rot = shape
+        rows = pos + n + 2
+        angle = rng.uniform(0, 6.28, (rows, n_rot // 2))
+        width = n_head_kv * dim
+        qkv: Any = rng.standard_normal((n, (n_head + 2 * n_head_kv) * dim))
+        ops = {
+            "qkv": qkv.astype(np.float32),
+            "rope": np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32),
+            **cache_rows.random_caches(rng, mix, rows, width),
+            "step": step_words(n, pos),
+        }
+        params = {"n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "n_rot": n_rot}
+        limit = max(LIMITS[kind] for kind in mix)
+        name = f"{'/'.join(mix)} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
+        yield Case(f"{name} rot={n_rot}", ops, params, rows=n, limit=limit)

@@ -7,7 +7,7 @@
 // GROUP query heads that share the head, so that keys and values are read once. Writes the
 // unnormalised sum of values, the maximum and the sum of exponentials per query head and split
 // (online softmax, Milakov and Gimelshein 2018; splits as in Flash-Decoding, Dao et al. 2023).
-// build: [F16|F32] [SG0|SG1]
+// build: [F16|ANY] [SG0|SG1]
 #include "types.glsl"
 #include "step.glsl"
 
@@ -15,10 +15,14 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
 layout(constant_id = 1) const uint GROUP = 1u;      // query heads per key/value head
 layout(constant_id = 2) const uint HEAD_DIM = 64u;  // multiple of 4
+#ifdef ANY
+layout(constant_id = 6) const uint K_TYPE = 0u;
+layout(constant_id = 7) const uint V_TYPE = 0u;
+#endif
 
 READS(0, vec4, qkv)
-READS(1, uvec4, k)
-READS(2, uvec4, v)
+CACHE(1, k)
+CACHE(2, v)
 WRITES(3, float, part)
 READS(4, uint, step)
 PUSH {
@@ -29,6 +33,7 @@ PUSH {
 const float NEVER = -1e30;     // finite, so that differences stay finite
 const uint MIN_SPLIT = 32u;    // positions that are worth a workgroup
 
+#include "cache_read.glsl"
 #ifdef SG1
 #include "attention_sg.glsl"
 #else

@@ -3,7 +3,7 @@
 #extension GL_EXT_control_flow_attributes : require
 // Causal attention of a batch over the cache: one workgroup per (BQ query rows, query head),
 // BT positions at a time with an online softmax (FlashAttention, Dao et al. 2022).
-// build: [F16|F32]
+// build: [F16|ANY]
 #include "types.glsl"
 #include "step.glsl"
 
@@ -12,15 +12,14 @@ layout(constant_id = 0) const uint WORKGROUP = 128u;  // a multiple of BT and of
 layout(constant_id = 1) const uint BQ = 8u;
 layout(constant_id = 2) const uint BT = 16u;
 layout(constant_id = 3) const uint HEAD_DIM = 64u;
+#ifdef ANY
+layout(constant_id = 4) const uint K_TYPE = 0u;
+layout(constant_id = 5) const uint V_TYPE = 0u;
+#endif
 
 READS(0, vec4, qkv)
-#ifdef F16
-READS(1, uvec2, k)
-READS(2, uvec2, v)
-#else
-READS(1, uvec4, k)
-READS(2, uvec4, v)
-#endif
+CACHE(1, k)
+CACHE(2, v)
 WRITES(3, vec4, y)
 READS(4, uint, step)
 PUSH {
@@ -43,21 +42,17 @@ shared float ps[BQ * BT];
 shared float best[BQ], total[BQ], shrink[BQ];
 shared float part[BQ * PARTS];
 
-#ifdef F16
-vec4 four(uvec2 u) { return vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y)); }
-const uint UNIT = 2u;  // words of four values
-#else
-vec4 four(uvec4 u) { return uintBitsToFloat(u); }
-const uint UNIT = 4u;
-#endif
+#include "cache_read.glsl"
 
 // Positions [base, base + BT) of one head into kv[]; those from `limit` on are zero
 void load_tile(bool values, uint base, uint limit, uint kv_head) {
     for (uint e = gl_LocalInvocationID.x; e < BT * DIM; e += WORKGROUP) {
-        uint j = e / DIM, at = ((base + j) * p.n_head_kv + kv_head) * DIM + e % DIM;
+        uint j = e / DIM, column = (kv_head * DIM + e % DIM) * 4u;
         vec4 u = vec4(0.0);
-        if (base + j < limit)
-            u = values ? four(v[p.v_base / UNIT + at]) : four(k[p.k_base / UNIT + at]);
+        if (base + j < limit) {
+            uint row = key_row(base + j);
+            u = values ? val_four(row, column) : key_four(row, column);
+        }
         kv[j * PITCH + e % DIM] = u;
     }
 }

@@ -10,13 +10,13 @@
 // Causal attention of a batch over the cache on matrix cores, y in f16 or f32: one workgroup per
 // (query rows, query head), TM rows per subgroup, BT positions at a time with an online softmax
 // (FlashAttention, Dao et al. 2022).
-// build: [F16] [HALF|WIDE]
+// build: [F16|ANY] [HALF|WIDE]
 #include "types.glsl"
 #include "step.glsl"
 
 READS(0, vec4, qkv)
-READS(1, uvec4, k)
-READS(2, uvec4, v)
+CACHE(1, k)
+CACHE(2, v)
 #ifdef HALF
 WRITES(3, uint, y)
 #else

@@ -12,8 +12,13 @@ layout(constant_id = 3) const uint BT = 32u;
 layout(constant_id = 4) const uint TM = 16u;
 layout(constant_id = 5) const uint TN = 16u;
 layout(constant_id = 6) const uint TK = 16u;
+#ifdef ANY
+layout(constant_id = 7) const uint K_TYPE = 0u;
+layout(constant_id = 8) const uint V_TYPE = 0u;
+#endif
 
 #include "matmul_coop_types.glsl"
+#include "cache_read.glsl"
 
 const float NEVER = -1e30;
 const float LOG2_E = 1.44269504;
@@ -55,15 +60,34 @@ void load_queries(uint q0, uint n, uint head) {
                     gl_CooperativeMatrixLayoutRowMajor);
 }
 
+// Eight values of a row for the matrices
+#ifdef F16
+uvec4 key_halves(uint row, uint column) { return key(row, column); }
+uvec4 val_halves(uint row, uint column) { return val(row, column); }
+#else
+uvec4 halves(Eight e, float scale) {
+    vec4 a = e.lo * scale, b = e.hi * scale;
+    return uvec4(half_pair(a.x, a.y), half_pair(a.z, a.w), half_pair(b.x, b.y), half_pair(b.z, b.w));
+}
+uvec4 key_halves(uint row, uint column) {
+    Raw u = key(row, column);
+    return halves(unpack_key(u), u.scale);
+}
+uvec4 val_halves(uint row, uint column) {
+    Raw u = val(row, column);
+    return halves(unpack_val(u), u.scale);
+}
+#endif
+
 // Keys and values of positions base …; those from `limit` on are zero
 void load_tile(uint base, uint limit, uint kv_head) {
     [[unroll]] for (uint e0 = 0u; e0 < BT * PIECES; e0 += WORKGROUP) {
         uint e = e0 + gl_LocalInvocationID.x, j = e / PIECES;
         if (BT * PIECES % WORKGROUP != 0u && e >= BT * PIECES) break;
-        uint at = ((base + j) * p.n_head_kv + kv_head) * PIECES + e % PIECES;
+        uint row = key_row(base + j), column = (kv_head * PIECES + e % PIECES) * 8u;
         bool there = base + j < limit;
-        kv[j * PITCH + e % PIECES] = there ? k[p.k_base / 4u + at] : uvec4(0u);
-        kv[(BT + j) * PITCH + e % PIECES] = there ? v[p.v_base / 4u + at] : uvec4(0u);
+        kv[j * PITCH + e % PIECES] = there ? key_halves(row, column) : uvec4(0u);
+        kv[(BT + j) * PITCH + e % PIECES] = there ? val_halves(row, column) : uvec4(0u);
     }
 }
 

@@ -4,7 +4,7 @@
 // Decode attention in one dispatch, result in int8 groups of 16: as attention.comp, and the
 // workgroup that finishes last for its key/value head joins the splits. `arrived` counts the
 // workgroups of a head that are done; the last one sets it back to zero.
-// build: [F16|F32]
+// build: [F16|ANY]
 #include "types.glsl"
 #include "step.glsl"
 
@@ -12,10 +12,14 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
 layout(constant_id = 1) const uint GROUP = 1u;      // query heads per key/value head
 layout(constant_id = 2) const uint HEAD_DIM = 64u;  // multiple of 16
+#ifdef ANY
+layout(constant_id = 6) const uint K_TYPE = 0u;
+layout(constant_id = 7) const uint V_TYPE = 0u;
+#endif
 
 READS(0, vec4, qkv)
-READS(1, uvec4, k)
-READS(2, uvec4, v)
+CACHE(1, k)
+CACHE(2, v)
 SHARES(3, float, part)
 SHARES(4, uint, arrived)
 WRITES(5, uint, yq)
@@ -31,6 +35,7 @@ const uint MAX_SPLITS = 64u;
 
 shared float best[GROUP * MAX_SPLITS], weight[GROUP * MAX_SPLITS];
 shared bool last;
+#include "cache_read.glsl"
 #include "attention_sg.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
 #include "quant16.glsl"

@@ -1,7 +1,7 @@
 // The subgroup form of decode attention. LANES lanes share a position, each with VECTORS times
 // eight values of the head, so that a subgroup reads whole cache rows in 16-byte pieces; nothing
 // in the loop waits for another subgroup. The keys and values of UNROLL positions per lane are on
-// their way together. The stem declares qkv as vec4, k and v as uvec4.
+// their way together. The stem declares qkv as vec4 and includes cache_read.glsl.
 
 layout(constant_id = 3) const uint LANES = 8u;  // power of two, at most the subgroup size
 layout(constant_id = 4) const uint SUBGROUP = 8u;
@@ -14,29 +14,6 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 shared float heads[SUBGROUPS * GROUP * HEAD_DIM];
 shared float states[SUBGROUPS * GROUP * 2u];
 shared float shrinks[SUBGROUPS * GROUP], mosts[GROUP];
-
-struct Eight { vec4 lo; vec4 hi; };
-
-#ifdef F16
-#define Raw uvec4
-Eight unpack(Raw u) {
-    return Eight(vec4(unpackHalf2x16(u.x), unpackHalf2x16(u.y)),
-                 vec4(unpackHalf2x16(u.z), unpackHalf2x16(u.w)));
-}
-Raw key(uint value) { return k[(p.k_base + value / 2u) / 4u]; }
-Raw val(uint value) { return v[(p.v_base + value / 2u) / 4u]; }
-#else
-struct Raw { uvec4 lo; uvec4 hi; };
-Eight unpack(Raw u) { return Eight(uintBitsToFloat(u.lo), uintBitsToFloat(u.hi)); }
-Raw key(uint value) {
-    uint at = (p.k_base + value) / 4u;
-    return Raw(k[at], k[at + 1u]);
-}
-Raw val(uint value) {
-    uint at = (p.v_base + value) / 4u;
-    return Raw(v[at], v[at + 1u]);
-}
-#endif
 
 // Leaves the sums of every subgroup over positions t0 … t1 - 1 in heads[] and states[].
 void attend(uint t0, uint t1, uint kv_head) {
@@ -61,21 +38,24 @@ void attend(uint t0, uint t1, uint kv_head) {
         best[g] = NEVER;
         total[g] = 0.0;
     }
-    uint row = p.n_head_kv * HEAD_DIM, head = kv_head * HEAD_DIM;
+    uint head = kv_head * HEAD_DIM;
     for (uint base = t0 + slot; base < t1 + slot; base += slots * UNROLL) {
         Raw keys[UNROLL * VECTORS], vals[UNROLL * VECTORS];
         FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint at = min(base + u * slots, t1 - 1u) * row + head;
-            FLAT for (uint i = 0u; i < VECTORS; i++) keys[u * VECTORS + i] = key(at + dims[i]);
-            FLAT for (uint i = 0u; i < VECTORS; i++) vals[u * VECTORS + i] = val(at + dims[i]);
+            uint row = key_row(min(base + u * slots, t1 - 1u));
+            FLAT for (uint i = 0u; i < VECTORS; i++)
+                keys[u * VECTORS + i] = key(row, head + dims[i]);
+            FLAT for (uint i = 0u; i < VECTORS; i++)
+                vals[u * VECTORS + i] = val(row, head + dims[i]);
         }
         float s[GROUP * UNROLL];
         FLAT for (uint u = 0u; u < UNROLL; u++)
             FLAT for (uint i = 0u; i < VECTORS; i++) {
-                Eight e = unpack(keys[u * VECTORS + i]);
+                Raw raw = keys[u * VECTORS + i];
+                Eight e = unpack_key(raw);
                 FLAT for (uint g = 0u; g < GROUP; g++) {
-                    float part_sum = dot(q[g * VECTORS + i].lo, e.lo)
-                        + dot(q[g * VECTORS + i].hi, e.hi);
+                    float part_sum = scaled(raw, dot(q[g * VECTORS + i].lo, e.lo)
+                        + dot(q[g * VECTORS + i].hi, e.hi));
                     if (i == 0u) s[g * UNROLL + u] = part_sum;
                     else s[g * UNROLL + u] += part_sum;
                 }
@@ -103,10 +83,12 @@ void attend(uint t0, uint t1, uint kv_head) {
         }
         FLAT for (uint u = 0u; u < UNROLL; u++)
             FLAT for (uint i = 0u; i < VECTORS; i++) {
-                Eight e = unpack(vals[u * VECTORS + i]);
+                Raw raw = vals[u * VECTORS + i];
+                Eight e = unpack_val(raw);
                 FLAT for (uint g = 0u; g < GROUP; g++) {
-                    acc[g * VECTORS + i].lo += s[g * UNROLL + u] * e.lo;
-                    acc[g * VECTORS + i].hi += s[g * UNROLL + u] * e.hi;
+                    float weight = scaled(raw, s[g * UNROLL + u]);
+                    acc[g * VECTORS + i].lo += weight * e.lo;
+                    acc[g * VECTORS + i].hi += weight * e.hi;
                 }
             }
     }

@@ -10,25 +10,12 @@ shared float ps[GROUP * WORKGROUP];
 shared float red[GROUP * WORKGROUP];
 shared float lsum[GROUP];
 
-#ifdef F16
-// values 4 i … 4 i + 3 of a cache
-vec4 halves(uvec4 u, uint i) {
-    uvec2 pair = (i & 1u) == 0u ? u.xy : u.zw;
-    return vec4(unpackHalf2x16(pair.x), unpackHalf2x16(pair.y));
-}
-vec4 key(uint i) { return halves(k[p.k_base / 4u + i / 2u], i); }
-vec4 val(uint i) { return halves(v[p.v_base / 4u + i / 2u], i); }
-#else
-vec4 key(uint i) { return uintBitsToFloat(k[p.k_base / 4u + i]); }
-vec4 val(uint i) { return uintBitsToFloat(v[p.v_base / 4u + i]); }
-#endif
-
 void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
     uint t = gl_LocalInvocationID.x;
     for (uint e = t; e < GROUP * VECTORS; e += WORKGROUP) {
         qs[e] = qkv[kv_head * GROUP * VECTORS + e] * p.scale;
     }
-    uint row = p.n_head_kv * VECTORS, head = kv_head * VECTORS;
+    uint head = kv_head * HEAD_DIM;
     uint dv = t % VECTORS, run = t / VECTORS;
     float best[GROUP], total[GROUP];
     vec4 acc[GROUP * PASSES];
@@ -40,9 +27,9 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
         for (uint g = 0u; g < GROUP; g++) s[g] = NEVER;
         if (base + t < t1) {
             for (uint g = 0u; g < GROUP; g++) s[g] = 0.0;
-            uint at = (base + t) * row + head;
+            uint row = key_row(base + t);
             for (uint i = 0u; i < VECTORS; i++) {
-                vec4 kv = key(at + i);
+                vec4 kv = key_four(row, head + 4u * i);
                 for (uint g = 0u; g < GROUP; g++) s[g] += dot(qs[g * VECTORS + i], kv);
             }
         }
@@ -68,9 +55,8 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
         for (uint i = 0u; i < PASSES; i++) {
             uint vec = dv + i * WORKGROUP;
             if (run >= RUNS || vec >= VECTORS) break;
-            uint at = base * row + head + vec;
             for (uint j = run; j < count; j += RUNS) {
-                vec4 kv = val(at + j * row);
+                vec4 kv = val_four(key_row(base + j), head + 4u * vec);
                 for (uint g = 0u; g < GROUP; g++) {
                     float weight = ps[g * WORKGROUP + j];
                     acc[g * PASSES + i] += weight * kv;

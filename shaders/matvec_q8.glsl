@@ -60,7 +60,7 @@ void store_pair(uint row, uint pos, vec2 cs, float x0, float x1) {
         return;
     }
     bool to_v = row >= q_dim + kv_dim;
-    uint at = pos * kv_dim + (row - q_dim) - (to_v ? kv_dim : 0u);
+    uint at = key_row(pos) * kv_dim + (row - q_dim) - (to_v ? kv_dim : 0u);
     store_cached(to_v, at, a, b);
 }
 #endif

@@ -1,6 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// build: [KV16|KV32]
+// build: [KV16|ANY]
 #include "types.glsl"
 #include "step.glsl"
 

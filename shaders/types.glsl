@@ -6,6 +6,8 @@
 //   UPDATES(b, T, name)  buffer that is read and written
 //   SHARES(b, T, name)   read and written by several workgroups of one dispatch
 //   WEIGHT(b, name)      weight arena, as 16-byte vectors name4[] and as words name[]
+//   CACHE(b, name)       key or value cache that is read: name[] of uvec4, name2[] of uvec2,
+//                        name1[] of uint
 //   PUSH { ... }         push words in order; weights add name_p0..name_p3 (plane offsets, words),
 //                        key/value caches add name_base (words) by naming them here
 
@@ -17,6 +19,10 @@
 #define WEIGHT(b, name) \
     layout(std430, set = 0, binding = b) readonly buffer name##_buf4 { uvec4 name##4[]; }; \
     layout(std430, set = 0, binding = b) readonly buffer name##_buf { uint name[]; };
+#define CACHE(b, name) \
+    layout(std430, set = 0, binding = b) readonly buffer name##_buf { uvec4 name[]; }; \
+    layout(std430, set = 0, binding = b) readonly buffer name##_buf2 { uvec2 name##2[]; }; \
+    layout(std430, set = 0, binding = b) readonly buffer name##_buf1 { uint name##1[]; };
 #define PUSH layout(push_constant) uniform push_block
 #define PLANES(name) uint name##_p0; uint name##_p1; uint name##_p2; uint name##_p3
 

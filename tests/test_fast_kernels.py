@@ -15,7 +15,7 @@ from numba import njit, types
 from kompute_llm.engine.blocks import Matrix
 from kompute_llm.engine.cpu_team import Program, Team
 from kompute_llm.engine.plan import Buf, Dispatch, Phase, Weight
-from kompute_llm.kernels import fast, fast_half
+from kompute_llm.kernels import cache_rows, fast, fast_half
 from kompute_llm.kernels.fast import FAST
 from kompute_llm.kernels.fast_simd import op
 from kompute_llm.kernels.kernel import Access, Case, Kernel
@@ -42,7 +42,9 @@ def run_fast(team: Team, k: Kernel, case: Case, arrays: dict[str, Any]) -> None:
         if isinstance(value, Matrix):
             operands[name] = Weight(name, split(value))
         else:
-            operands[name] = Buf(name, value.shape, DTYPES[value.dtype.name])
+            names = value.dtype.names
+            kind = cache_rows.kind_of(value) if names else DTYPES[value.dtype.name]
+            operands[name] = Buf(name, value.shape, kind)
     program = Program([Dispatch(k, operands, case.params, Phase.FFN)], arrays, team.members)
     team.run(program.ops, 1)
 
@@ -74,7 +76,7 @@ def check(case: Case, name: str, got: Any, want: Any) -> None:
         assert np.array_equal(got.view(np.uint8), want.view(np.uint8)), (case.name, name)
         return
     compared = case.only.get(name, np.full(want.shape, True))
-    got, want = got[compared], want[compared]
+    got, want = (cache_rows.comparable(x[compared]) for x in (got, want))
     assert (np.isnan(got) == np.isnan(want)).all(), (case.name, name, "other elements written")
     filled = ~np.isnan(want)
     error = nmse(got[filled], want[filled])
