@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from gguf.constants import MODEL_ARCH, MODEL_ARCH_NAMES
@@ -34,7 +35,7 @@ class Names:
     config: Config
     arch: str
 
-    @property
+    @cached_property
     def table(self) -> TensorNameMap:
         """gguf-py's names; one layer more than the model has, for the draft head."""
         number = next(a for a, name in MODEL_ARCH_NAMES.items() if name == self.arch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 GROUPS = (32, 64, 128)  # group sizes of int4 in use; powers of two never give equal counts
 SUPER = 256  # inputs of a lattice block
@@ -103,6 +104,7 @@ class Sizes:
     shape: tuple[int, ...] = ()
 
 
+@lru_cache(4096)  # experts are alike
 def infer(s: Sizes, stamp: str | None = None) -> IntKind:
     """The format of a tensor. Raises FormatProblem when sizes fit none, or several that decode
     differently and no stamp decides, or not the stamped one."""

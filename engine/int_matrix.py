@@ -10,17 +10,36 @@ import numpy as np
 
 from . import int_codec
 from .blocks import FORMATS, Bytes, Floats, Format, Matrix
-from .int_rows import Index, Leaf, Plain, Rows
+from .int_blocks import INT_BLOCKS, pack_blocks
+from .int_formats import E8M0, GROUPS
+from .int_rows import Index, Leaf, Packed, Plain, Rows
 
 DECODED = "F16"  # of formats without kernels
 
 
 def engine_format(rows: Rows) -> Format:
     """The engine format that these rows are read in."""
-    kinds = rows.kinds
-    if len(kinds) == 1 and kinds[0] in FORMATS:
-        return FORMATS[kinds[0]]
-    return FORMATS["F32" if set(kinds) <= {"F32", "F64"} else DECODED]
+    names = {_leaf_format(leaf) for leaf in rows.parts}
+    if len(names) == 1:
+        return FORMATS[names.pop()]
+    return FORMATS["F32" if names == {"F32", "F64"} else DECODED]
+
+
+def _leaf_format(leaf: Leaf) -> str:
+    """The engine format that holds a leaf's values as they are, or the one to decode it to."""
+    if not isinstance(leaf, Packed):
+        return "F32" if leaf.kind == "F64" else leaf.kind
+    what, cols = leaf.what, leaf.cols
+    name = {"int8-row": "INT8", "int3-g64": "INT3_G64"}.get(what.name, "")
+    if what.name in ("int4-row", "int2-row", "int4-grouped"):
+        # the largest group that the row and the file's groups consist of; 2 bits fit into 4
+        most = what.group or GROUPS[-1]
+        fitting = [g for g in GROUPS if g <= most and cols % g == 0]
+        name = f"INT4_G{fitting[-1]}" if fitting else ""
+    if what.name == "mxfp4" and leaf.scales_at.dtype in E8M0:
+        name = "MXFP4"
+    known = FORMATS.get(name)
+    return name if known and cols % known.elems == 0 else DECODED
 
 
 def mapped(rows: Rows, fmt: Format) -> Bytes | None:
@@ -40,7 +59,21 @@ def encode(rows: Rows, fmt: Format, start: int, stop: int) -> Bytes:
 def _encode_leaf(leaf: Leaf, index: Index, fmt: Format) -> Bytes:
     if isinstance(leaf, Plain) and leaf.kind == fmt.name:
         return leaf.stored.raw().reshape(leaf.rows, -1)[index]
+    if isinstance(leaf, Packed) and fmt.name in INT_BLOCKS:
+        q = int_codec.unpack(leaf.what, leaf.packed(index), leaf.cols)
+        return pack_blocks(INT_BLOCKS[fmt.name], q, leaf.scales(index))
+    if isinstance(leaf, Packed) and fmt.name == "MXFP4":
+        return _mxfp4(leaf, index)
     return float_bytes(leaf.take(index), fmt.name)
+
+
+def _mxfp4(leaf: Packed, index: Index) -> Bytes:
+    """GGUF's blocks of 32: the exponent, then low nibbles 0..15 and high nibbles 16..31."""
+    values = int_codec.nibbles(leaf.packed(index)).reshape(len(index), -1, 2, 16)
+    exponents = leaf.scales_at.raw().reshape(leaf.rows, -1)[index]
+    quants = values[:, :, 0] | (values[:, :, 1] << 4)
+    out: Bytes = np.concatenate([exponents[..., None], quants], axis=2).reshape(len(index), -1)
+    return out
 
 
 def float_bytes(values: Floats, name: str) -> Bytes:

@@ -44,13 +44,12 @@ class Rows(ABC):
     @property
     def kinds(self) -> tuple[str, ...]:
         """The distinct formats of all leaves, by name."""
-        found = [leaf.kind for leaf, _ in self.leaves(0, self.rows)]
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(leaf.kind for leaf in self.parts))
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that the files hold of these rows, scales included."""
-        return sum(leaf.row_size * len(index) for leaf, index in self.leaves(0, self.rows))
+    @abstractmethod
+    def parts(self) -> tuple[Leaf, ...]:
+        """All leaves, each once."""
 
 
 class Leaf(Rows):
@@ -58,17 +57,16 @@ class Leaf(Rows):
 
     kind: str  # dtype, or name of an int format
 
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        return (self,)
+
     def leaves(self, start: int, stop: int) -> Iterator[tuple[Leaf, Index]]:
         yield self, np.arange(start, stop)
 
     @abstractmethod
     def take(self, index: Index) -> Floats:
         """Those rows decoded: float32 (len(index), cols)."""
-
-    @property
-    @abstractmethod
-    def row_size(self) -> int:
-        """Bytes per row, about."""
 
 
 def _select(a: npt.NDArray[Any], index: Index) -> npt.NDArray[Any]:
@@ -98,10 +96,6 @@ class Plain(Leaf):
             dtype = {"F64": np.float64, "F32": np.float32, "F16": np.float16}[self.kind]
             values = flat.view(dtype).astype(np.float32)
         return values.reshape(len(index), self.cols)
-
-    @property
-    def row_size(self) -> int:
-        return self.stored.nbytes // max(self.rows, 1)
 
 
 class Packed(Leaf):
@@ -143,10 +137,6 @@ class Packed(Leaf):
         packed, scales = self.packed(index), self.scales(index)
         return int_codec.dequantize(self.what, packed, scales, self.cols)
 
-    @property
-    def row_size(self) -> int:
-        return (self.weights.nbytes + self.scales_at.nbytes) // max(self.rows, 1)
-
 
 class Computed(Leaf):
     """Rows that follow from others: `function(index)` gives float32 (len(index), cols). `kind` is
@@ -160,10 +150,6 @@ class Computed(Leaf):
     def take(self, index: Index) -> Floats:
         return self._function(index)
 
-    @property
-    def row_size(self) -> int:
-        return (4 if self.kind == "F32" else 2) * self.cols
-
 
 class Gathered(Rows):
     """Rows of another matrix in another order: row i is row index[i]."""
@@ -171,6 +157,10 @@ class Gathered(Rows):
     def __init__(self, base: Rows, index: Index) -> None:
         self.base, self.index = base, index
         self.rows, self.cols = len(index), base.cols
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        return self.base.parts
 
     def leaves(self, start: int, stop: int) -> Iterator[tuple[Leaf, Index]]:
         if not isinstance(self.base, Leaf):
@@ -193,6 +183,10 @@ class Joined(Rows):
         for part in parts:
             self._spans.append(_Span(self.rows, part))
             self.rows += part.rows
+
+    @property
+    def parts(self) -> tuple[Leaf, ...]:
+        return tuple(leaf for span in self._spans for leaf in span.rows.parts)
 
     def leaves(self, start: int, stop: int) -> Iterator[tuple[Leaf, Index]]:
         for span in self._spans:
