@@ -1,6 +1,6 @@
 """Damage tiny model files at random and see that each either runs or is refused in one sentence.
 
-    python tests/fuzz.py [-n 2000] [--seed 1] [--only CASE]
+    python tests/fuzz.py [-n 2000] [--seed 1] [--only CASE] [--device cpu]
 
 Not allowed: an unexpected exception, a death by signal, more than 10 seconds, more than 1 GB on top
 of what a sound file needs, a warning of Python's. The number of a case repeats it.
@@ -39,8 +39,8 @@ class Report:
 class Worker:
     """A process that opens files; started again when it died or was killed."""
 
-    def __init__(self, sound: Path) -> None:
-        self.sound, self.cases = sound, 0
+    def __init__(self, sound: Path, device: str = "cpu") -> None:
+        self.sound, self.device, self.cases = sound, device, 0
         self.process: subprocess.Popen[bytes] | None = None
 
     def ask(self, path: Path) -> dict[str, Any]:
@@ -49,8 +49,9 @@ class Worker:
             self.close()
             self.cases = 0
             self.process = subprocess.Popen(
-                [sys.executable, str(SCRIPT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
+                [sys.executable, str(SCRIPT), self.device],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
             answer = self._ask(self.sound, START)
             if answer["outcome"] != "ran":
                 raise SystemExit(f"the sound file did not run: {answer}")
@@ -84,10 +85,12 @@ class Worker:
         self.process = None
 
 
-def fuzz(cases: range, seed: int, folder: Path, show: bool = False) -> Report:
+def fuzz(
+    cases: range, seed: int, folder: Path, device: str = "cpu", show: bool = False
+) -> Report:
     """Run `cases`; files are written below `folder`."""
     report, made = Report(), bases(folder)
-    worker = Worker(folder / made[0].given)
+    worker = Worker(folder / made[0].given, device)
     work = folder / "damaged"
     work.mkdir()
     try:
@@ -108,12 +111,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=2000, help="cases")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--device", default="cpu", help="as of 'kompute-llm run'")
     parser.add_argument("--only", type=int, help="the number of one case, shown in full")
     args = parser.parse_args()
     cases = range(args.n) if args.only is None else range(args.only, args.only + 1)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        report = fuzz(cases, args.seed, Path(folder), show=args.only is not None)
+        report = fuzz(cases, args.seed, Path(folder), args.device, show=args.only is not None)
     for n, text in report.faults:
         print(f"case {n} of seed {args.seed}: {text}")
     found = ", ".join(f"{k} {v}" for k, v in sorted(report.counts.items()))

@@ -17,13 +17,13 @@ from typing import Any
 from cli import invoke
 
 GROWTH = 1 << 30
-RUN = ("-p", "hi the", "-n", 2, "--temp", 0, "-c", 32, "--device", "cpu", "-t", 1)
+RUN = ("-p", "hi the", "-n", 2, "--temp", 0, "-c", 32, "-t", 1)
 
 
-def verdict(path: Path) -> dict[str, Any]:
+def verdict(path: Path, device: str = "cpu") -> dict[str, Any]:
     """What `run` and `inspect` make of a file: "ran", "refused" or what is wrong with them."""
     outcome: dict[str, Any] = {"outcome": "refused"}
-    for command, options in (("run", RUN), ("inspect", ())):
+    for command, options in (("run", (*RUN, "--device", device)), ("inspect", ())):
         try:
             result = invoke(command, path, *options)
         except BaseException as e:
@@ -55,10 +55,11 @@ def address_space() -> int:
 
 
 def main() -> None:
-    """The first path is a sound file, which loads everything that is loaded once."""
+    """The first path is a sound file, which loads everything that is loaded once. The argument
+    names the device."""
     first = True
     for line in sys.stdin:
-        answer = verdict(Path(line.rstrip("\n")))
+        answer = verdict(Path(line.rstrip("\n")), *sys.argv[1:])
         if first:
             with contextlib.suppress(ValueError):
                 resource.setrlimit(resource.RLIMIT_AS, (address_space() + GROWTH,) * 2)
