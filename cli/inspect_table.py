@@ -110,8 +110,11 @@ def _demands(facts: Facts) -> None:
                      f"{facts['cache_v']} values (-c, -ctk, -ctv set them):\n")  # fmt: skip
     cells = []
     for d in facts["demands"]:
-        names = ("weights", "cache", "scratch", "device", "host", "mapped")
+        names = ("weights", "cache", "scratch", "device", "host")
         parts = ["" if d["problem"] else size(d[n]) if d[n] else "-" for n in names]
         cells.append((d["kind"], visible(d["problem"] or d["path"]), *parts))
-    titles = ("where", "how", "weights", "KV cache", "buffers", "device", "host", "mapped file")
-    table(titles, cells, right="llrrrrrr")
+    table(("where", "products", "weights", "KV cache", "buffers", "device", "host"), cells,
+          right="llrrrrr")  # fmt: skip
+    mapped = max(d["mapped"] for d in facts["demands"])
+    if mapped:
+        sys.stdout.write(f"{size(mapped)} of the CPU's are the mapped file.\n")

@@ -36,7 +36,7 @@ _GPU = Limits(
 KINDS: dict[str, Limits | None] = {
     "CPU": None,
     "any GPU": _GPU,
-    "GPU with int8 dot products": _GPU.with_(int_dot=True),
+    "GPU with int8 dot": _GPU.with_(int_dot=True),
     "... and matrix cores": _GPU.with_(int_dot=True, coopmat=True),
 }
 
@@ -46,7 +46,8 @@ class Demand:
     """Bytes on the device and in host memory; on the CPU there is only the host.
 
     `mapped` is the part of the host's that is the mapped file, which can be dropped and read
-    again. `problem` says why the kind of device cannot run the model.
+    again. `path` names the factors of products; `problem` says why the kind of device cannot run
+    the model.
     """
 
     kind: str
@@ -83,7 +84,7 @@ def _on_cpu(container: Container, spec: ModelSpec, config: RunnerConfig) -> dict
     forward, bufs = _plans(container, spec, opts, score=True)
     mapped = sum(m.raw.nbytes for w in forward.weights.all for m in w.parts)
     size = sum(4 * b.words for b in bufs)
-    return {"path": "f32 products", "host": mapped + size, "mapped": mapped}
+    return {"path": "f32", "host": mapped + size, "mapped": mapped}
 
 
 def _on_gpu(
@@ -101,7 +102,7 @@ def _on_gpu(
     forward, bufs = _plans(container, spec, opts)
     shared = [b for b in bufs if b.role in (Role.INPUT, Role.OUTPUT) or b.name in EXCHANGED]
     return {
-        "path": products.describe,
+        "path": products.describe.replace(" products", ""),
         "weights": sum(4 * sum(weight_words(w)) for w in forward.weights.all),
         "cache": sum(4 * b.words for b in bufs if b.role is Role.CACHE),
         "scratch": sum(4 * b.words for b in bufs if b.role is not Role.CACHE),

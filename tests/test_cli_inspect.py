@@ -49,9 +49,8 @@ def test_tables(model: Path) -> None:
         "attention": "4 heads on 2 key/value heads", "rope": "base 10000, 16 values of a head by 4",
         "context": "131072 positions", "tokenizer": "llama, 288 tokens",
         "special tokens": "bos 1 '<s>', eos 2 '</s>'", "chat template": "none",
-        "parameters": "Q4_0", "norms": "F32", "CPU": "f32 products", "any GPU": "f32 products",
-        "GPU with int8 dot products": "int8 products",
-        "... and matrix cores": "int8 products, f16 in batches",
+        "parameters": "Q4_0", "norms": "F32", "CPU": "f32", "any GPU": "f32",
+        "GPU with int8 dot": "int8", "... and matrix cores": "int8, f16 in batches",
     }.items():  # fmt: skip
         assert words in lines[name], name
     assert "Memory for 4096 positions, f16 keys and f16 values" in result.stdout
