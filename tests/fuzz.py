@@ -1,6 +1,6 @@
 """Damage tiny model files at random and see that each either runs or is refused in one sentence.
 
-    python tests/fuzz.py [-n 2000] [--seed 1] [--only CASE] [--device cpu]
+    python tests/fuzz.py [-n 2000] [--seed 1] [--only CASE] [--device cpu] [--model FILE]
 
 Not allowed: an unexpected exception, a death by signal, more than 10 seconds, more than 1 GB on top
 of what a sound file needs, a warning of Python's. The number of a case repeats it.
@@ -86,10 +86,11 @@ class Worker:
 
 
 def fuzz(
-    cases: range, seed: int, folder: Path, device: str = "cpu", show: bool = False
-) -> Report:
-    """Run `cases`; files are written below `folder`."""
-    report, made = Report(), bases(folder)
+    cases: range, seed: int, folder: Path, device: str = "cpu", model: Path | None = None,
+    show: bool = False,
+) -> Report:  # fmt: skip
+    """Run `cases` on the three models or on another one; files are written below `folder`."""
+    report, made = Report(), bases(folder, model)
     worker = Worker(folder / made[0].given, device)
     work = folder / "damaged"
     work.mkdir()
@@ -112,12 +113,14 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=2000, help="cases")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cpu", help="as of 'kompute-llm run'")
+    parser.add_argument("--model", type=Path, help="a small file to damage instead")
     parser.add_argument("--only", type=int, help="the number of one case, shown in full")
     args = parser.parse_args()
     cases = range(args.n) if args.only is None else range(args.only, args.only + 1)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        report = fuzz(cases, args.seed, Path(folder), args.device, show=args.only is not None)
+        report = fuzz(cases, args.seed, Path(folder), args.device, args.model,
+                      show=args.only is not None)  # fmt: skip
     for n, text in report.faults:
         print(f"case {n} of seed {args.seed}: {text}")
     found = ", ".join(f"{k} {v}" for k, v in sorted(report.counts.items()))

@@ -75,8 +75,11 @@ class Base:
     ends: dict[str, int]
 
 
-def bases(folder: Path) -> list[Base]:
-    """Write the three models and read them back."""
+def bases(folder: Path, model: Path | None = None) -> list[Base]:
+    """Write the three models, or a copy of another one, and read them back."""
+    if model is not None:
+        (folder / model.name).write_bytes(model.read_bytes())
+        return [_base([folder / model.name])]
     out = []
     for name, make in (("spm", spm_model), ("bpe", bpe_model)):
         out.append(_base([make().write(folder / f"{name}.gguf")]))
