@@ -85,6 +85,21 @@ FORMATS: dict[str, Format] = {
         _format("Q4_K", ("qs", 16, 128), ("dms", 0, 16)),
         _format("Q5_K", ("qs", 48, 128), ("qh", 16, 32), ("dms", 0, 16)),
         _format("Q6_K", ("ql", 0, 128), ("qh", 128, 64), ("sc", 192, 16), ("d", 208, 2)),
+        _format("Q2_K", ("qs", 16, 64), ("sc", 0, 16), ("dm", 80, 4)),
+        _format("Q3_K", ("qs", 32, 64), ("qh", 0, 32), ("scd", 96, 14, 2)),
+        _format("IQ4_NL", ("qs", 2, 16), ("d", 0, 2)),
+        _format("IQ4_XS", ("qs", 8, 128), ("dsc", 0, 8)),
+        _format("MXFP4", ("qs", 1, 16), ("e", 0, 1)),
+        _format("NVFP4", ("qs", 4, 32), ("e", 0, 4)),
+        _format("TQ1_0", ("qs", 0, 48), ("qh", 48, 4), ("d", 52, 2)),
+        _format("TQ2_0", ("qs", 0, 64), ("d", 64, 2)),
+        _format("IQ1_S", ("qs", 2, 32), ("qh", 34, 16), ("d", 0, 2)),
+        _format("IQ1_M", ("qs", 0, 32), ("qh", 32, 16), ("scd", 48, 8)),
+        _format("IQ2_XXS", ("qs", 2, 64), ("d", 0, 2)),
+        _format("IQ2_XS", ("qs", 2, 64), ("sc", 66, 8), ("d", 0, 2)),
+        _format("IQ2_S", ("qs", 2, 64), ("hsc", 66, 16), ("d", 0, 2)),
+        _format("IQ3_XXS", ("qs", 2, 64), ("ss", 66, 32), ("d", 0, 2)),
+        _format("IQ3_S", ("qs", 2, 64), ("hss", 66, 44), ("d", 0, 2)),
     )
 }
 BY_TYPE: dict[int, Format] = {f.type_id: f for f in FORMATS.values()}

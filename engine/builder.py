@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ..kernels import embed, norm_matvec, rope_kv, rope_kv_halves
 from ..kernels.kernel import Kernel
+from ..kernels.matvec_launch import ALL_FORMATS
 from . import step
 from .plan import Buf, Dispatch, Operand, Phase, Role, Weight
 from .rope import rope_name
@@ -193,10 +194,11 @@ class Builder(ABC):
         return [2 * n_ff // len(names)] * len(names)
 
     def stacks(self, names: Sequence[str], n_ff: int, cols: int) -> bool:
-        """Whether gate and up can be one weight."""
+        """Whether gate and up can be one weight of a gated kernel."""
         rows = self.gated_rows(names, n_ff)
         parts = [self.weights.matrix(n, r, cols) for n, r in zip(names, rows, strict=True)]
-        return all(p.fmt is parts[0].fmt for p in parts) and self.weights.fits(*parts)
+        alike = all(p.fmt is parts[0].fmt for p in parts)
+        return alike and parts[0].fmt.name in ALL_FORMATS and self.weights.fits(*parts)
 
     def product(self, w: Weight, cols: int, y: Buf, first: int) -> Push:
         """Push words of a product that fills the columns of y from `first` on."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from numba import types
 from numba.extending import overload
 
 from ..engine.blocks import FORMATS
+from . import fast_codes as codes
+from . import fast_grids as grids
+from . import fast_low_bits as low_bits
+from .fast_low_bits import single
 from .fast_memory import (
     half,
     load,
@@ -90,20 +93,20 @@ def scale_and_min(s: int, j: int) -> tuple[int, int]:
 
 def _q4_k(fmt: int, p: int, j: int) -> Pair:
     s, m = scale_and_min(p + 4, j)
-    d, m = half(p) * _single(s), half(p + 2) * _single(-m)
+    d, m = half(p) * single(s), half(p + 2) * single(m)
     at, shift = p + 16 + 32 * (j >> 1), 4 * (j & 1)
     low = to_f32(widen((load_bytes(at) >> shift) & 15))
-    return low * d + m, to_f32(widen((load_bytes(at + 16) >> shift) & 15)) * d + m
+    return low * d - m, to_f32(widen((load_bytes(at + 16) >> shift) & 15)) * d - m
 
 
 def _q5_k(fmt: int, p: int, j: int) -> Pair:
     s, m = scale_and_min(p + 4, j)
-    d, m = half(p) * _single(s), half(p + 2) * _single(-m)
+    d, m = half(p) * single(s), half(p + 2) * single(m)
     at, shift = p + 48 + 32 * (j >> 1), 4 * (j & 1)
     low, top = (load_bytes(at) >> shift) & 15, (load_bytes(at + 16) >> shift) & 15
     low = low | (((load_bytes(p + 16) >> j) & 1) << 4)
     top = top | (((load_bytes(p + 32) >> j) & 1) << 4)
-    return to_f32(widen(low)) * d + m, to_f32(widen(top)) * d + m
+    return to_f32(widen(low)) * d - m, to_f32(widen(top)) * d - m
 
 
 def _q6_k(fmt: int, p: int, j: int) -> Pair:
@@ -115,18 +118,17 @@ def _q6_k(fmt: int, p: int, j: int) -> Pair:
     shift, pair = 4 * (k >> 1), 2 * k
     a = ((load_bytes(low) >> shift) & 15) | (((load_bytes(high) >> pair) & 3) << 4)
     b = ((load_bytes(low + 16) >> shift) & 15) | (((load_bytes(high + 16) >> pair) & 3) << 4)
-    d0, d1 = d * _single(load_i8(s)), d * _single(load_i8(s + 1))
+    d0, d1 = d * single(load_i8(s)), d * single(load_i8(s + 1))
     return (to_f32(widen(a)) - 32.0) * d0, (to_f32(widen(b)) - 32.0) * d1
-
-
-@device
-def _single(value: int) -> Any:
-    return np.float32(value)
 
 
 _DECODERS: dict[str, Callable[[int, int, int], Pair]] = {
     "F32": _f32, "F16": _f16, "BF16": _bf16, "Q4_0": _q4_0, "Q4_1": _q4_1, "Q5_0": _q5_0,
     "Q5_1": _q5_1, "Q8_0": _q8_0, "Q4_K": _q4_k, "Q5_K": _q5_k, "Q6_K": _q6_k,
+    "Q2_K": low_bits.q2_k, "Q3_K": low_bits.q3_k, "TQ1_0": low_bits.tq1_0, "TQ2_0": low_bits.tq2_0,
+    "IQ4_NL": codes.iq4_nl, "IQ4_XS": codes.iq4_xs, "MXFP4": codes.mxfp4, "NVFP4": codes.nvfp4,
+    "IQ1_S": grids.iq1_s, "IQ1_M": grids.iq1_m, "IQ2_XXS": grids.iq2_xxs, "IQ2_XS": grids.iq2_xs,
+    "IQ2_S": grids.iq2_s, "IQ3_XXS": grids.iq3_xxs, "IQ3_S": grids.iq3_s,
 }  # fmt: skip
 NUMBERS = {name: i for i, name in enumerate(_DECODERS)}
 NAMES = tuple(_DECODERS)

@@ -68,6 +68,16 @@ def _float_of(b: Any, bits: Any) -> Any:
 
 
 @device
+def float_of_half(bits: int) -> Any:
+    """The float32 of 16 bits of a float16."""
+    size, sign = (bits & 0x7FFF) << 13, (bits & 0x8000) << 16
+    if size >= 0x0F800000:  # infinities and NaN
+        return _float_of(sign | size | 0x7F800000)
+    # the exponent's bias grows by 112: a multiplication, which makes subnormals normal too
+    return _float_of(sign | size) * _float_of((127 + 112) << 23)
+
+
+@device
 def half_bits(value: float) -> int:
     """The float16 nearest to a float32, ties to even, as 16 bits."""
     bits: int = float_bits(value)

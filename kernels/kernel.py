@@ -64,12 +64,12 @@ _BUILD = re.compile(r"^// build: (.*)$", re.M)
 
 
 def build_names(source: str) -> tuple[str, ...]:
-    """The builds that a `// build: [A|B] [C|D]` line asks for: ("A.C", "A.D", ...), or ("",)."""
-    found = _BUILD.search(source)
-    if not found:
-        return ("",)
-    axes = [a.split("|") for a in re.findall(r"\[([\w|]+)\]", found[1])]
-    return tuple(".".join(combo) for combo in itertools.product(*axes))
+    """The builds that `// build: [A|B] [C|D]` lines ask for: ("A.C", "A.D", ...), or ("",)."""
+    names: list[str] = []
+    for line in _BUILD.findall(source):
+        axes = [a.split("|") for a in re.findall(r"\[([\w|]+)\]", line)]
+        names += [".".join(combo) for combo in itertools.product(*axes)]
+    return tuple(names) or ("",)
 
 
 def parse_interface(source: str) -> Interface:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Matrix
-from .matmul_launch import SHAPES, case_operands, case_params, launch
-from .matvec_launch import ALL_FORMATS
+from .matmul_launch import PLAIN_SHAPES, SHAPES, case_operands, case_params, launch
+from .matvec_launch import every_format
 from .reference import product
 
 
@@ -24,10 +24,9 @@ def reference(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format and shape."""
-    for fmt in ALL_FORMATS:
-        for n, rows, cols in SHAPES:
-            ops = case_operands(rng, fmt, n, rows, cols)
-            yield Case(f"{fmt} n={n} {rows}x{cols}", ops, case_params(rows, cols), rows=n)
+    for fmt, (n, rows, cols) in every_format(SHAPES, PLAIN_SHAPES):
+        ops = case_operands(rng, fmt, n, rows, cols)
+        yield Case(f"{fmt} n={n} {rows}x{cols}", ops, case_params(rows, cols), rows=n)
 
 
 KERNEL = Kernel("matmul_add", launch, reference, cases)

@@ -9,12 +9,12 @@ import numpy as np
 from .kernel import Case, Kernel
 from .matmul import reference
 from .matmul_coop_launch import format_cases, launch, odd_case
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, PLAIN_FORMATS
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format and shape; a batch smaller than the launch; columns in the middle of y."""
-    yield from format_cases(rng, ALL_FORMATS)
+    yield from format_cases(rng, ALL_FORMATS + PLAIN_FORMATS)
     yield odd_case(rng)
 
 

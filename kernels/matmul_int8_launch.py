@@ -14,7 +14,7 @@ from .q8 import FORMATS
 from .quantize_layout import pack, row_words
 from .reference import step_words
 
-ROW_BYTES = 80  # 64 columns of int8 and their scales
+ROW_BYTES, FINE_BYTES = 80, 96  # 64 columns of int8 and their scales; minima per 16 columns
 # Speeds on an H200, products of 512 tokens (docs/kernels-prefill.md)
 TILES = (
     Tile(128, 128, 4, 8, 1.02),
@@ -30,8 +30,10 @@ SOFTWARE = (Tile(32, 32, 4, 2, 1.0),)  # only there to be tested: small code com
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """The best tile for the shape."""
     m = int(params["rows"])
-    tile = choose(SOFTWARE if limits.software else TILES, ROW_BYTES, m, rows, limits)
-    return launch_tile(tile, ops["w"].format_name, m, rows)
+    fmt = ops["w"].format_name
+    row_bytes = FINE_BYTES if fmt == "Q2_K" else ROW_BYTES
+    tile = choose(SOFTWARE if limits.software else TILES, row_bytes, m, rows, limits)
+    return launch_tile(tile, fmt, m, rows)
 
 
 def int8_operands(ops: Mapping[str, Array | Matrix], cols: int) -> dict[str, Array | Matrix]:

@@ -90,3 +90,4 @@ def case_params(rows: int, cols: int) -> dict[str, int | float]:
 
 # (tokens, rows, cols): one token, ragged tiles, a tile exactly, several tiles
 SHAPES = ((1, 3, 256), (33, 65, 512), (64, 64, 256), (70, 192, 768))
+PLAIN_SHAPES = ((1, 3, 256), (33, 65, 512))

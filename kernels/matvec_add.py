@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from .kernel import Array, Case, Kernel, Matrix
-from .matvec_launch import ALL_FORMATS, SHAPES, case_operands, case_params, launch
+from .matvec_launch import (
+    PLAIN_SHAPES,
+    SHAPES,
+    case_operands,
+    case_params,
+    every_format,
+    launch,
+)
 from .reference import product
 
 
@@ -20,11 +27,9 @@ def reference(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format and shape."""
-    for fmt in ALL_FORMATS:
-        for rows, cols in SHAPES:
-            yield Case(
-                f"{fmt} {rows}x{cols}", case_operands(rng, fmt, rows, cols), case_params(rows, cols)
-            )
+    for fmt, (rows, cols) in every_format(SHAPES, PLAIN_SHAPES):
+        ops = case_operands(rng, fmt, rows, cols)
+        yield Case(f"{fmt} {rows}x{cols}", ops, case_params(rows, cols))
 
 
 KERNEL = Kernel("matvec_add", launch, reference, cases)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,7 +12,15 @@ from .kernel import Array, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .reference import random_matrix, step_words
 
-ALL_FORMATS = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+T = TypeVar("T")
+ALL_FORMATS = (
+    "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K",
+    "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
+# Only in embed, norm_matvec, matvec_add, matmul, matmul_add, matmul_coop and matmul_coop_add
+PLAIN_FORMATS = (
+    "NVFP4", "TQ1_0", "TQ2_0", "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+)  # fmt: skip
 
 
 def grid_2d(count: int, limits: Limits) -> tuple[int, int, int]:
@@ -35,8 +44,10 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     A software device takes one row per lane, so that all its lanes load the same inputs.
     """
     n, cols = int(params["rows"]), int(params["cols"])
-    build = f"{ops['w'].format_name}.{'SG1' if limits.subgroups else 'SG0'}"
-    subgroup = limits.subgroup_size if limits.subgroups else 0
+    fmt = ops["w"].format_name
+    shuffles = limits.subgroups and fmt not in PLAIN_FORMATS
+    build = f"{fmt}.{'SG1' if shuffles else 'SG0'}"
+    subgroup = limits.subgroup_size if shuffles else 0
     if limits.software:
         size, lanes, per_group = max(subgroup, 8), 1, 8
     else:
@@ -65,4 +76,11 @@ def case_params(rows: int, cols: int) -> dict[str, int | float]:
 
 
 # (rows, cols): one row, ragged rows, long rows, real shapes of a small model
-SHAPES = ((1, 256), (3, 512), (67, 256), (576, 768), (33, 4096), (192, 1536))
+SHAPES = ((1, 256), (3, 512), (67, 256), (576, 768), (33, 4096), (192, 1536), (2, 28672))
+PLAIN_SHAPES = ((1, 256), (67, 256), (33, 4096), (2, 28672))
+
+
+def every_format(shapes: Sequence[T], few: Sequence[T]) -> Iterator[tuple[str, T]]:
+    """(format, shape) of the cases of a kernel that takes plain formats too, those in `few`."""
+    yield from itertools.product(ALL_FORMATS, shapes)
+    yield from itertools.product(PLAIN_FORMATS, few)

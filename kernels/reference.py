@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.blocks import FORMATS, Matrix, Plane
+from ..engine.blocks import FORMATS, Matrix
 from ..engine.plan import Weight
+from .random_blocks import set_scales
 
 Floats = npt.NDArray[np.float32]
 ROW_CHUNK = 4096  # rows decoded at a time: 4096 x 14336 float32 = 235 MB at most
@@ -76,30 +77,8 @@ def random_matrix(
             bits = (values.view(np.uint32) >> 16).astype(np.uint16)
         return Matrix.of(fmt, bits.view(np.uint8), cols)
     blocks = rng.integers(0, 256, (rows * cols // fmt.elems, fmt.bytes), dtype=np.uint8)
-    _set_scales(rng, fmt.planes, blocks, fmt.name, scale)
+    set_scales(rng, fmt, blocks, scale)
     return Matrix.of(fmt, blocks, cols)
-
-
-# typical size of a quant, with its block scale where there is one, for values near `scale`
-_SPREAD = {"Q4_0": 5, "Q4_1": 5, "Q5_0": 9, "Q5_1": 9, "Q8_0": 74, "Q4_K": 250, "Q5_K": 500,
-           "Q6_K": 1350}
-
-
-def _set_scales(
-    rng: np.random.Generator, planes: tuple[Plane, ...], blocks: Any, name: str, scale: float
-) -> None:
-    for plane in planes:
-        if plane.name not in ("d", "dm", "dms"):
-            continue
-        count = len(blocks)
-        d = rng.uniform(0.5, 1.5, count) * scale / _SPREAD[name]
-        blocks[:, plane.offset : plane.offset + 2] = d.astype(np.float16).view(np.uint8).reshape(
-            count, 2
-        )
-        if plane.name != "d":  # a minimum follows the scale
-            m = rng.uniform(0.5, 1.5, count) * scale * (0.05 if "K" in name else -1.5)
-            at = plane.offset + 2
-            blocks[:, at : at + 2] = m.astype(np.float16).view(np.uint8).reshape(count, 2)
 
 
 def step_words(n: int, pos: int) -> npt.NDArray[np.uint32]:

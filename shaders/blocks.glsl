@@ -5,6 +5,38 @@
 // A value is scale * quant + minimum, both per group: chunk_scales(g) = (scale a, min a, scale b,
 // min b). Layouts: ggml-quants.h of llama.cpp, split into the planes of engine/blocks.py.
 // The including shader declares WEIGHT(_, w) and the plane offsets p.w_p0 … p.w_p3 (in words).
+//
+// Formats of files blocks_*.glsl come as Chunk (the words of a chunk), chunk_fetch, chunk_bytes_of
+// and chunk_scales_of, the form of matmul_coop_fetch.glsl; everything else follows from these.
+
+// what is true of a format, for all shaders
+#if defined(Q2_K) || defined(Q3_K) || defined(TQ2_0)
+#define BLOCKS_K 1
+#elif defined(IQ4_NL) || defined(IQ4_XS) || defined(MXFP4) || defined(NVFP4)
+#define BLOCKS_CODES 1
+#elif defined(IQ2_XXS) || defined(IQ2_XS) || defined(IQ2_S) || defined(IQ3_XXS) || defined(IQ3_S)
+#define BLOCKS_GRID 1
+#define BLOCKS_SIGNED 1
+#elif defined(IQ1_S) || defined(IQ1_M)
+#define BLOCKS_GRID 1
+#elif defined(TQ1_0)
+#define BLOCKS_TERNARY 1
+#endif
+#if defined(BLOCKS_K) || defined(BLOCKS_CODES) || defined(BLOCKS_GRID) || defined(BLOCKS_TERNARY)
+#define FETCHED 1  // decoded from a Chunk
+#endif
+#if defined(Q8_0) || defined(BLOCKS_CODES) || defined(BLOCKS_SIGNED)
+#define SIGNED_BYTES 1  // quants are signed bytes
+#endif
+#if defined(Q4_1) || defined(Q5_1) || defined(Q4_K) || defined(Q5_K) || defined(Q2_K)
+#define MINIMA 1
+#endif
+#if defined(Q4_K) || defined(Q5_K) || defined(Q6_K) || defined(BLOCKS_K)
+#define PAIRED 1  // two chunks share two runs of 32 columns: each has a half of both
+#endif
+#if defined(Q6_K) || defined(Q2_K) || defined(Q3_K) || defined(NVFP4)
+#define SCALES_16 1  // a scale for each group of 16
+#endif
 
 uint byte_of(uint word, uint i) { return (word >> (8u * i)) & 0xFFu; }
 
@@ -18,12 +50,15 @@ float half_at(uint plane, uint i) {
     return (i & 1u) == 0u ? pair.x : pair.y;
 }
 
-#if defined(F32) || defined(F16) || defined(BF16) || defined(Q8_0)
-#define WHOLE_VALUES 1
-#endif
+// the four signed bytes of a word as floats
+vec4 signed4(uint q) {
+    int s = int(q);
+    return vec4(float((s << 24) >> 24), float((s << 16) >> 24), float((s << 8) >> 24),
+                float(s >> 24));
+}
 
-#if defined(Q4_K) || defined(Q5_K)
-// columns: 64 values per pair of 16-byte vectors, low nibbles first (block_q4_K)
+#if defined(Q4_K) || defined(Q5_K) || defined(BLOCKS_K)
+// columns: 64 values per pair of chunks; low nibbles first (block_q4_K), or bits 0, 1 and 4, 5
 uint chunk_a(uint c) { return (c >> 1) * 64u + (c & 1u) * 16u; }
 uint chunk_b(uint c) { return chunk_a(c) + 32u; }
 #elif defined(Q6_K)
@@ -69,25 +104,23 @@ void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
     }
 }
 #elif defined(Q8_0)
-vec4 signed4(uint q) {
-    int s = int(q);
-    return vec4(float((s << 24) >> 24), float((s << 16) >> 24), float((s << 8) >> 24),
-                float(s >> 24));
-}
 // the 32 quants as packed bytes, signed here and unsigned in the other formats
 void chunk_bytes(uint g, out uvec4 a, out uvec4 b) {
     uint at = p.w_p0 / 4u + g * 2u;
     a = w4[at];
     b = w4[at + 1u];
 }
-void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
-    uvec4 u, v;
-    chunk_bytes(g, u, v);
-    FLAT for (uint k = 0u; k < 4u; k++) {
-        a[k] = signed4(u[k]);
-        b[k] = signed4(v[k]);
-    }
-}
+#elif defined(FETCHED)
+#if defined(BLOCKS_K)
+#include "blocks_k.glsl"
+#elif defined(BLOCKS_CODES)
+#include "blocks_codes.glsl"
+#elif defined(BLOCKS_GRID)
+#include "blocks_grid.glsl"
+#else
+#include "blocks_ternary.glsl"
+#endif
+void chunk_bytes(uint g, out uvec4 a, out uvec4 b) { chunk_bytes_of(g, chunk_fetch(g), a, b); }
 #else
 // bit i of `bits` moved to bit 4 of byte i, for the fifth bit of 5-bit quants
 uint fifth_bits(uint bits) {
@@ -115,25 +148,44 @@ void chunk_bytes(uint g, out uvec4 lo, out uvec4 hi) {
     hi |= h & 0x30303030u;
 #endif
 }
+#endif
+
+#if !defined(F32) && !defined(F16) && !defined(BF16)
+#if defined(SIGNED_BYTES)
+#define QUANTS4 signed4
+#else
+#define QUANTS4 bytes4
+#endif
 void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
-    uvec4 lo, hi;
-    chunk_bytes(g, lo, hi);
+    uvec4 u, v;
+    chunk_bytes(g, u, v);
     FLAT for (uint k = 0u; k < 4u; k++) {
-        a[k] = bytes4(lo[k]);
-        b[k] = bytes4(hi[k]);
+        a[k] = QUANTS4(u[k]);
+        b[k] = QUANTS4(v[k]);
     }
 }
 #endif
 
-// What is taken off a quant before scaling, for the formats with a fixed offset.
+// What is taken off a quant before scaling, for the formats with a fixed offset; OFFSET_B in group b
 #if defined(Q4_0)
 const float QUANT_OFFSET = 8.0;
 #elif defined(Q5_0)
 const float QUANT_OFFSET = 16.0;
 #elif defined(Q6_K)
 const float QUANT_OFFSET = 32.0;
+#elif defined(Q3_K)
+const float QUANT_OFFSET = 4.0;
+#elif defined(TQ1_0) || defined(TQ2_0)
+const float QUANT_OFFSET = 1.0;
+#elif defined(IQ1_S) || defined(IQ1_M)
+const float QUANT_OFFSET = 9.0;
 #else
 const float QUANT_OFFSET = 0.0;
+#endif
+#if defined(Q3_K) || defined(TQ2_0)
+const float OFFSET_B = 4.0 * QUANT_OFFSET;  // these quants are four times as large
+#else
+const float OFFSET_B = QUANT_OFFSET;
 #endif
 
 #if defined(Q4_K) || defined(Q5_K)
@@ -177,6 +229,8 @@ vec4 chunk_scales(uint g) {
     int sa = int(w[at + (i >> 2)] << (24u - 8u * (i & 3u))) >> 24;
     int sb = int(w[at + (i >> 2) + 1u] << (24u - 8u * (i & 3u))) >> 24;
     return vec4(d * float(sa), 0.0, d * float(sb), 0.0);
+#else
+    return chunk_scales_of(g, chunk_fetch(g));
 #endif
 }
 
@@ -187,7 +241,7 @@ void chunk_values(uint g, out vec4 a[4], out vec4 b[4]) {
     vec4 s = chunk_scales(g);
     FLAT for (uint k = 0u; k < 4u; k++) {
         a[k] = s.x * (a[k] - QUANT_OFFSET) + s.y;
-        b[k] = s.z * (b[k] - QUANT_OFFSET) + s.w;
+        b[k] = s.z * (b[k] - OFFSET_B) + s.w;
     }
 #endif
 }
@@ -206,7 +260,7 @@ float chunk_dot(uint g, vec4 xa[4], vec4 xb[4], vec2 sums) {
 #else
     vec4 s = chunk_scales(g);
     da -= QUANT_OFFSET * sums.x;
-    db -= QUANT_OFFSET * sums.y;
+    db -= OFFSET_B * sums.y;
     return s.x * da + s.y * sums.x + s.z * db + s.w * sums.y;
 #endif
 }

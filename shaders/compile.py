@@ -68,11 +68,11 @@ class Job:
 
 def build_names(source: str) -> tuple[str, ...]:
     """As kernels/kernel.py's function of this name, which setup.py cannot import (NumPy)."""
-    found = _BUILD.search(source)
-    if not found:
-        return ("",)
-    axes = [axis.split("|") for axis in re.findall(r"\[([\w|]+)\]", found[1])]
-    return tuple(".".join(combination) for combination in itertools.product(*axes))
+    names: list[str] = []
+    for line in _BUILD.findall(source):
+        axes = [axis.split("|") for axis in re.findall(r"\[([\w|]+)\]", line)]
+        names += [".".join(combination) for combination in itertools.product(*axes)]
+    return tuple(names) or ("",)
 
 
 def _candidates() -> Iterator[tuple[Path, Path | None]]:

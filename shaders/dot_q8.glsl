@@ -17,8 +17,8 @@ float chunk_dot_q8(uint g, uvec4 xa, uvec4 xb, vec2 za, vec2 zb) {
     uvec4 a, b;
     chunk_bytes(g, a, b);
     float da = float(dot16(a, xa)) * za.x - QUANT_OFFSET * za.y;
-    float db = float(dot16(b, xb)) * zb.x - QUANT_OFFSET * zb.y;
-#if defined(Q4_0) || defined(Q5_0) || defined(Q8_0)
+    float db = float(dot16(b, xb)) * zb.x - OFFSET_B * zb.y;
+#if !defined(MINIMA) && !defined(SCALES_16)
     return chunk_scales(g).x * (da + db);
 #elif defined(Q4_1) || defined(Q5_1)
     vec2 s = chunk_scales(g).xy;

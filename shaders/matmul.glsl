@@ -63,12 +63,8 @@ void put_chunk(uint r, uint g, Chunk c) {
     chunk_bytes_of(g, c, lo, hi);
     vec4 s = chunk_scales_of(g, c);
     [[unroll]] for (uint i = 0u; i < 4u; i++) {
-#if defined(Q8_0)
-        vec4 a = signed4(lo[i]) * s.x, b = signed4(hi[i]) * s.z;
-#else
-        vec4 a = s.x * (bytes4(lo[i]) - QUANT_OFFSET) + s.y;
-        vec4 b = s.z * (bytes4(hi[i]) - QUANT_OFFSET) + s.w;
-#endif
+        vec4 a = s.x * (QUANTS4(lo[i]) - QUANT_OFFSET) + s.y;
+        vec4 b = s.z * (QUANTS4(hi[i]) - OFFSET_B) + s.w;
         [[unroll]] for (uint j = 0u; j < 4u; j++) {
             put_weight(4u * i + j, r, a[j]);
             put_weight(16u + 4u * i + j, r, b[j]);

@@ -25,17 +25,18 @@ void chunk_halves(uint g, Chunk c, out uvec4 h[4]) {
 #endif
 }
 #else
-#if defined(Q8_0)
-const float16_t ORIGIN = float16_t(36.0);  // signed bytes with the sign bit turned over
+#if defined(SIGNED_BYTES)
+const vec2 ORIGINS = vec2(36.0);  // signed bytes with the sign bit turned over
 #else
-const float16_t ORIGIN = float16_t(32.0 + QUANT_OFFSET / 32.0);
+const vec2 ORIGINS = 32.0 + vec2(QUANT_OFFSET, OFFSET_B) / 32.0;
 #endif
+const float16_t ORIGIN_A = float16_t(ORIGINS.x), ORIGIN_B = float16_t(ORIGINS.y);
 
-// The four bytes of v times a scale, plus a minimum, as two pairs of f16
-uvec2 scaled4(uint v, float16_t scale, float16_t least) {
-    f16vec2 even = unpackFloat2x16((v & 0x00FF00FFu) | 0x50005000u) - ORIGIN;
-    f16vec2 odd = unpackFloat2x16(((v >> 8) & 0x00FF00FFu) | 0x50005000u) - ORIGIN;
-#if defined(Q4_1) || defined(Q5_1) || defined(Q4_K) || defined(Q5_K)
+// The four bytes of v, minus an origin, times a scale, plus a minimum, as two pairs of f16
+uvec2 scaled4(uint v, float16_t origin, float16_t scale, float16_t least) {
+    f16vec2 even = unpackFloat2x16((v & 0x00FF00FFu) | 0x50005000u) - origin;
+    f16vec2 odd = unpackFloat2x16(((v >> 8) & 0x00FF00FFu) | 0x50005000u) - origin;
+#ifdef MINIMA
     even = fma(even, f16vec2(scale), f16vec2(least));
     odd = fma(odd, f16vec2(scale), f16vec2(least));
 #else
@@ -49,14 +50,16 @@ uvec2 scaled4(uint v, float16_t scale, float16_t least) {
 void chunk_halves(uint g, Chunk c, out uvec4 h[4]) {
     uvec4 lo, hi;
     chunk_bytes_of(g, c, lo, hi);
-#if defined(Q8_0)
+#if defined(SIGNED_BYTES)
     lo ^= 0x80808080u;
     hi ^= 0x80808080u;
 #endif
     f16vec4 f = f16vec4(chunk_scales_of(g, c) * vec4(32.0, 1.0, 32.0, 1.0));
     [[unroll]] for (uint k = 0u; k < 2u; k++) {
-        h[k] = uvec4(scaled4(lo[2u * k], f.x, f.y), scaled4(lo[2u * k + 1u], f.x, f.y));
-        h[2u + k] = uvec4(scaled4(hi[2u * k], f.z, f.w), scaled4(hi[2u * k + 1u], f.z, f.w));
+        h[k] = uvec4(scaled4(lo[2u * k], ORIGIN_A, f.x, f.y),
+                     scaled4(lo[2u * k + 1u], ORIGIN_A, f.x, f.y));
+        h[2u + k] = uvec4(scaled4(hi[2u * k], ORIGIN_B, f.z, f.w),
+                          scaled4(hi[2u * k + 1u], ORIGIN_B, f.z, f.w));
     }
 }
 #endif

@@ -1,6 +1,7 @@
 // Weight chunks (blocks.glsl) in two halves: chunk_fetch reads the words of a chunk and nothing else,
 // so that a load is in flight while earlier chunks are multiplied; the rest decodes them.
 
+#ifndef FETCHED
 #if defined(F32)
 const uint RAW = 8u;
 #elif defined(F16) || defined(BF16)
@@ -82,4 +83,5 @@ vec4 chunk_scales_of(uint g, Chunk c) {
                 d * float(int(c.s.y << shift) >> 24), 0.0);
 #endif
 }
+#endif
 #endif

@@ -1,9 +1,10 @@
 // Body of the products of a batch in int8: a workgroup makes BM weight rows times BN tokens, an
 // invocation RT x CT of them, 64 columns per step. A step is two units of 32 columns, each one
-// block of the activations (quantize_rows.glsl) and one scale of the weights, or two (Q6_K).
+// block of the activations (quantize_rows.glsl) and one scale of the weights, or two (SCALES_16).
 //
 // spec: 0 workgroup size = BM / RT * BN / CT, 1 BM, 2 BN, 3 RT, 4 CT.
-// Shared memory: (BM + BN) * 64 bytes of quants, and 4 * (BM * SCALES * 2 + BN * 4) of scales.
+// Shared memory: (BM + BN) * 64 bytes of quants, and 4 * (BM * SCALES * 2 + BN * 4) of scales; with
+// minima per 16 columns (Q2_K) as much again for the tokens, whose sums must be as fine.
 // Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_EXT_control_flow_attributes : require
@@ -21,13 +22,15 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
                   id = 4450)
 int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);
 
-#if defined(Q6_K)
+int dot16(uvec4 a, uvec4 b) {
+    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
+        + signed_dot4(a.w, b.w, 0);
+}
+
+#if defined(SCALES_16)
 const uint SCALES = 4u;  // per row and step: one for each slice of 16 columns
 #else
 const uint SCALES = 2u;  // one for each unit
-#endif
-#if defined(Q4_1) || defined(Q5_1) || defined(Q4_K) || defined(Q5_K)
-#define MINIMA
 #endif
 
 const uint NW = (BM * 2u + WORKGROUP - 1u) / WORKGROUP;  // weight chunks per invocation
@@ -37,7 +40,10 @@ shared uvec4 wq[4u * BM];  // slice of 16 columns, row
 shared uvec4 xq[4u * BN];
 shared float wd[SCALES * BM];
 #ifdef MINIMA
-shared float wmin[2u * BM];
+shared float wmin[SCALES * BM];
+#ifdef SCALES_16
+shared float xsum[4u * BN];  // sum of a slice's quants
+#endif
 #endif
 shared vec2 xd[2u * BN];  // (scale, scale * sum of quants) by unit and token
 
@@ -48,12 +54,11 @@ uvec4 xraw[NX];
 uvec2 xscale[NS];
 
 // Signed bytes out of unsigned ones below 128, the fixed offset taken off
-uvec4 signed_bytes(uvec4 v) {
-#if defined(Q4_0) || defined(Q5_0) || defined(Q6_K)
-    const uint OFFSET = uint(QUANT_OFFSET) * 0x01010101u;
-    return ((v | 0x80808080u) - OFFSET) ^ 0x80808080u;
-#else
+uvec4 signed_bytes(uvec4 v, float offset) {
+#if defined(SIGNED_BYTES) || defined(MINIMA)
     return v;
+#else
+    return ((v | 0x80808080u) - uint(offset) * 0x01010101u) ^ 0x80808080u;
 #endif
 }
 
@@ -61,7 +66,7 @@ uint weight_row(uint r) { return min(gl_WorkGroupID.y * BM + r, p.rows - 1u); }
 
 // First column of unit u of the step that starts at chunk c0 (even); past the end: the last block
 uint unit_column(uint c0, uint u) {
-#if defined(Q4_K) || defined(Q5_K) || defined(Q6_K)
+#ifdef PAIRED
     return u == 0u ? chunk_a(c0) : chunk_b(c0);
 #else
     return min(c0 + u, p.cols / 32u - 1u) * 32u;
@@ -92,17 +97,21 @@ void put_chunk(uint row, uint part, uint g, Chunk c, bool past) {
     uvec4 a, b;
     chunk_bytes_of(g, c, a, b);
     vec4 s = past ? vec4(0.0) : chunk_scales_of(g, c);
-#if defined(Q4_K) || defined(Q5_K) || defined(Q6_K)
+#ifdef PAIRED
     uint slice_a = part, slice_b = 2u + part;  // both chunks have columns of both units
 #else
     uint slice_a = 2u * part, slice_b = 2u * part + 1u;  // a chunk is a unit
 #endif
-    wq[slice_a * BM + row] = signed_bytes(a);
-    wq[slice_b * BM + row] = signed_bytes(b);
-#if defined(Q6_K)
+    wq[slice_a * BM + row] = signed_bytes(a, QUANT_OFFSET);
+    wq[slice_b * BM + row] = signed_bytes(b, OFFSET_B);
+#if defined(SCALES_16)
     wd[slice_a * BM + row] = s.x;
     wd[slice_b * BM + row] = s.z;
-#elif defined(Q4_K) || defined(Q5_K)
+#ifdef MINIMA
+    wmin[slice_a * BM + row] = s.y;
+    wmin[slice_b * BM + row] = s.w;
+#endif
+#elif defined(PAIRED)
     // the two chunks agree on scales: each writes one unit's
     wd[part * BM + row] = part == 0u ? s.x : s.z;
     wmin[part * BM + row] = part == 0u ? s.y : s.w;
@@ -123,18 +132,17 @@ void put(uint c0, uint chunks) {
     }
     [[unroll]] for (uint i = 0u; i < NX; i++) {
         uint e = t + i * WORKGROUP;
-        if (BN * 4u % WORKGROUP == 0u || e < BN * 4u) xq[e % 4u * BN + e / 4u] = xraw[i];
+        if (BN * 4u % WORKGROUP != 0u && e >= BN * 4u) break;
+        xq[e % 4u * BN + e / 4u] = xraw[i];
+#if defined(SCALES_16) && defined(MINIMA)
+        xsum[e % 4u * BN + e / 4u] = float(dot16(xraw[i], uvec4(0x01010101u)));
+#endif
     }
     [[unroll]] for (uint i = 0u; i < NS; i++) {
         uint e = t + i * WORKGROUP;
         if (BN * 2u % WORKGROUP == 0u || e < BN * 2u)
             xd[e % 2u * BN + e / 2u] = uintBitsToFloat(xscale[i]);
     }
-}
-
-int dot16(uvec4 a, uvec4 b) {
-    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
-        + signed_dot4(a.w, b.w, 0);
 }
 
 float sums[RT * CT];
@@ -153,16 +161,20 @@ void multiply(uint ti, uint tj) {
             vec2 z = xd[u * BN + tok];
             [[unroll]] for (uint i = 0u; i < RT; i++) {
                 uint r = ti + BM / RT * i;
-#if defined(Q6_K)
+#if defined(SCALES_16)
                 float s = float(dot16(wa[i], xa)) * wd[2u * u * BM + r]
                     + float(dot16(wb[i], xb)) * wd[(2u * u + 1u) * BM + r];
+#ifdef MINIMA
+                s += xsum[2u * u * BN + tok] * wmin[2u * u * BM + r]
+                    + xsum[(2u * u + 1u) * BN + tok] * wmin[(2u * u + 1u) * BM + r];
+#endif
                 sums[i * CT + j] = fma(s, z.x, sums[i * CT + j]);
 #else
                 float s = float(dot16(wa[i], xa) + dot16(wb[i], xb)) * z.x;
                 sums[i * CT + j] = fma(s, wd[u * BM + r], sums[i * CT + j]);
-#endif
 #ifdef MINIMA
                 sums[i * CT + j] = fma(wmin[u * BM + r], z.y, sums[i * CT + j]);
+#endif
 #endif
             }
         }

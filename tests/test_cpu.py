@@ -26,7 +26,10 @@ from kompute_llm.engine.step import StopReason
 
 GREEDY = Sampling(temp=0.0, seed=1)
 NEAR_TIE = 0.05  # greedy ids agree until the reference's best two logits are this close
-FORMATS = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+FORMATS = (
+    "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K_S",
+    "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
 FOLDER = golden()
 needs_golden = pytest.mark.skipif(FOLDER is None, reason="no golden data beside the repository")
 

@@ -18,7 +18,10 @@ from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.step import StopReason
 from kompute_llm.engine.vulkan import VulkanRunner
 
-FORMATS = ("F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
+FORMATS = (
+    "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K_S",
+    "IQ4_NL", "IQ4_XS", "MXFP4",
+)  # fmt: skip
 GREEDY = Sampling(temp=0.0, seed=1)
 NEAR = 0.05  # gap between the best two logits below which rounding may decide
 
@@ -67,7 +70,7 @@ def test_golden(vulkan: Device, name: str, cache: str, limit: float) -> None:
         assert greedy(r, ids, len(want))[:sure] == [int(t) for t in want[:sure]]
 
 
-@pytest.mark.parametrize("fmt", [f for f in FORMATS if f.startswith("Q")])
+@pytest.mark.parametrize("fmt", [f for f in FORMATS if f not in ("F16", "BF16")])
 def test_golden_int8(vulkan: Device, fmt: str) -> None:
     """Decode with activations in int8, token by token."""
     if vulkan.info.int_dot == "none" or not vulkan.limits.subgroups:
