@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import click
@@ -34,11 +35,29 @@ Examples:
   kompute-llm bench model.gguf -p 64,512 -n 0 --device cpu -o json > result.json
   kompute-llm bench tg64 --record reuse,each
   kompute-llm bench --roof
+
+Subcommands: 'bench compare A.json B.json' shows before, after and difference of result files,
+'bench ab' runs two arms in turn and says whether they differ (each has -h).
 """
+SUBCOMMANDS = ("compare", "ab")
 MEASURE, REPORT = "Measurement", "Output"
 
 
-@click.command(cls=Command, after_help=lambda: EXAMPLES)
+class BenchCommand(Command):
+    """`bench`, or one of its subcommands where the first argument names it."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:  # fmt: skip
+        if args and args[0] in SUBCOMMANDS:
+            module = importlib.import_module(f".bench_{args[0]}", __package__)
+            command: click.Command = getattr(module, args[0])
+            return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(cls=BenchCommand, after_help=lambda: EXAMPLES)
 @click.argument("args", nargs=-1, metavar="[MODEL]... [TEST]...")
 @test_options()
 @product_options()

@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..engine.effect import oddities
 from ..engine.errors import NumericError, UsageError
 from .bench_options import FORMATS, Arm
 from .bench_output import Output, make_output
@@ -201,6 +202,8 @@ def comment(result: Result) -> None:
     """Median and range on stderr, and a warning where the mean says little."""
     s, name = result.summary, result.name
     note(f"{name}: median {s.median:.2f}, min {s.min:.2f}, max {s.max:.2f} t/s")
+    for text in oddities(result.rates):
+        note(f"{name}: {text}")
     if s.unsteady:
         warn(f"{name}: the deviation is {100 * s.sd / s.mean:.0f} % of the mean; something "
              "else may use the machine, or it warms up still: raise -r")

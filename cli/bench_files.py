@@ -1,0 +1,134 @@
+"""Result files of `bench` (or llama-bench): reading, matching tests, what differs in settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..engine.errors import UsageError
+
+Row = dict[str, Any]
+# What makes two results comparable at all
+SAME = ("model_type", "model_size", "model_n_params", "gpu_info", "cpu_info")
+TEST = ("n_prompt", "n_gen", "n_depth")
+# Settings that may be what is compared; they tell rows of one file apart
+SETTINGS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "flash_attn", "math", "record")
+# Measured, or of no interest as a difference
+QUIET = frozenset((
+    "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "median_ts", "min_ts", "max_ts",
+    "samples_ns", "samples_ts", "cpu_ms_per_token", "thread_ms_per_token", "profile",
+    "build_number", "test", *TEST,
+))  # fmt: skip
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The results of a JSON or JSON lines file. Raises UsageError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as e:
+        raise UsageError(f"{path}: {e.strerror}") from e
+    except UnicodeDecodeError as e:
+        raise UsageError(f"{path}: {e}") from e
+    try:
+        found = json.loads(text)
+    except ValueError:
+        try:
+            found = [json.loads(line) for line in text.splitlines() if line.strip()]
+        except ValueError as e:
+            raise UsageError(f"{path}: neither JSON nor JSON lines ({e})") from e
+    rows = found if isinstance(found, list) else [found]
+    for row in rows:
+        check(path, row)
+    if not rows:
+        raise UsageError(f"{path}: no results")
+    return rows
+
+
+def check(path: Path, row: Any) -> None:
+    """Raise UsageError for what is no result with samples."""
+    if not isinstance(row, dict):
+        raise UsageError(f"{path}: a result must be an object, it is {row!r:.60}")
+    missing = [name for name in (*TEST, "model_type", "samples_ns") if name not in row]
+    if missing:
+        raise UsageError(f"{path}: a result without {', '.join(missing)}; 'bench -o json' has it")
+    samples = row["samples_ns"]
+    good = isinstance(samples, list) and samples and all(
+        isinstance(s, int | float) and s > 0 for s in samples
+    )  # fmt: skip
+    if not good or not all(isinstance(row[n], int) for n in TEST) or not tokens(row):
+        raise UsageError(f"{path}: a result with samples {samples!r:.60} of {name_of(row)}")
+
+
+def tokens(row: Row) -> int:
+    """Tokens that were timed."""
+    return int(row["n_prompt"] + row["n_gen"])
+
+
+def rates(row: Row) -> list[float]:
+    """Tokens per second of each sample."""
+    return [tokens(row) * 1e9 / ns for ns in row["samples_ns"]]
+
+
+def name_of(row: Row) -> str:
+    """The test's name, as llama-bench's table has it."""
+    parts = [f"pp{row['n_prompt']}"] * bool(row["n_prompt"])
+    parts += [f"tg{row['n_gen']}"] * bool(row["n_gen"])
+    return "+".join(parts) + (f" @ d{row['n_depth']}" if row["n_depth"] else "")
+
+
+def key(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    """Values of some fields."""
+    return tuple(row.get(n) for n in names)
+
+
+def matched(a: Sequence[Row], b: Sequence[Row], anyway: bool) -> list[tuple[Row, Row]]:
+    """Pairs of results of one test, model and device, in a's order.
+
+    Settings may differ where they are not needed to tell the rows of a file apart. Raises
+    UsageError for runs that are not alike; with `anyway` only the tests must be.
+    """
+    alike = TEST if anyway else (*TEST, *SAME)
+    if any(len({key(r, alike) for r in rows}) < len(rows) for rows in (a, b)):
+        alike = (*alike, *SETTINGS)
+    others = {key(r, alike): r for r in b}
+    pairs = [(r, others[key(r, alike)]) for r in a if key(r, alike) in others]
+    if len(pairs) == len(a) == len(b) or (anyway and pairs):
+        return pairs
+    raise UsageError(
+        f"the runs are not alike: {unlike(a, b)} (--anyway compares what they have in common)"
+    )
+
+
+def unlike(a: Sequence[Row], b: Sequence[Row]) -> str:
+    """In words, what keeps two files from being compared."""
+    for names, what in ((SAME, "model or device"), (TEST, "tests"), (SETTINGS, "settings")):
+        x, y = ({key(r, names) for r in rows} for rows in (a, b))
+        if x != y:
+            one, other = min(x - y, default=None, key=str), min(y - x, default=None, key=str)
+            if what == "tests":
+                left, right = (", ".join(dict.fromkeys(map(name_of, rows))) for rows in (a, b))
+                return f"tests {left} and {right}"
+            found = [f"{n} {p!r} and {q!r}" for n, p, q in
+                     zip(names, one or (None,) * len(names), other or (None,) * len(names),
+                         strict=True) if p != q]  # fmt: skip
+            return f"{what} differ in {', '.join(found) or 'some rows'}"
+    return "they have different numbers of results"
+
+
+def differences(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
+    """Every option, version or machine that is not the same, each once."""
+    out: dict[str, None] = {}
+    for a, b in pairs:
+        for name in dict.fromkeys((*a, *b)):
+            x, y = a.get(name), b.get(name)
+            if name in QUIET or x == y:
+                continue
+            if isinstance(x, dict) and isinstance(y, dict):
+                for part in dict.fromkeys((*x, *y)):
+                    if x.get(part) != y.get(part):
+                        out[f"{part}: {x.get(part)} -> {y.get(part)}"] = None
+            elif name in a and name in b:
+                out[f"{name}: {x} -> {y}"] = None
+    return list(out)
