@@ -36,13 +36,14 @@ def _model(facts: Facts) -> Rows:
     files = f" in {m['files']} files" if m["files"] > 1 else ""
     bits = f", {m['bits_per_weight']:.2f} bits each" if m["bits_per_weight"] else ""
     mix = f", {m['mix']}" if m["mix"] else ""
+    parameters = f"{count(m['parameters'])} in {m['tensors']} tensors{bits}{mix}"
     return [
         ("name", str(m["name"] or "")),
         ("license", str(m["license"] or "")),
         ("architecture", m["architecture"] or "unknown"),
         ("runs", runs),
         ("size", f"{size(m['file_bytes'])}{files}"),
-        ("parameters", f"{count(m['parameters'])} in {m['tensors']} tensors{bits}{mix}"),
+        ("parameters", parameters if m["tensors"] else ""),
     ]
 
 

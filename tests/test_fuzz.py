@@ -9,7 +9,7 @@ from typing import Any
 
 import fuzz_worker
 import pytest
-from fuzz import Worker, fuzz
+from fuzz import LATE, Worker, fuzz
 from fuzz_cases import DAMAGES, bases, make_case
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
@@ -65,12 +65,14 @@ def test_a_hang_and_a_death_are_faults(tmp_path: Path, monkeypatch: pytest.Monke
         "import os, sys, time\n"
         "for line in sys.stdin:\n"
         "    time.sleep(9 * ('hang' in line))\n"
-        "    os.abort() if 'die' in line else print('{\"outcome\": \"ran\"}', flush=True)\n"
+        "    os.abort() if 'die' in line else print('{\"outcome\": \"ran\", \"text\": \"\"}')\n"
+        "    sys.stdout.flush()\n"
     )
     monkeypatch.setattr("fuzz.SCRIPT", script)
     monkeypatch.setattr("fuzz.PATIENCE", 0.5)
+    monkeypatch.setattr("fuzz.START", 1.0)
     worker = Worker(Path("sound"))
     texts = [worker.ask(Path(name))["text"] for name in ("hang", "die")]
-    assert texts == ["no answer in 0.5 s", "died with -6"]
+    assert texts == [LATE, "died with -6"]
     assert worker.ask(Path("sound"))["outcome"] == "ran"
     worker.close()
