@@ -1,8 +1,8 @@
 """The verbs in which families are written, and what every form of a plan shares.
 
-`arch/*.py` lists a layer with embed, qkv, attend, project_add and gated. A form gives the verbs
-their kernels: single tokens in float32 (builder_token.py) or int8 (builder_int8.py), and batches
-(builder_batch.py).
+`arch/*.py` lists a layer with embed, qkv, attend, latent, project_add, gated and experts. A form
+gives the verbs their kernels: single tokens in float32 (builder_token.py) or int8
+(builder_int8.py), and batches (builder_batch.py).
 """
 
 from __future__ import annotations
@@ -136,6 +136,17 @@ class Builder(ABC):
         """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain.
 
         `names`: gate and up, or one tensor that holds the rows of both.
+        """
+
+    @abstractmethod
+    def latent(self, x: Buf, gain: str, y: Buf, layer: int) -> None:
+        """y = latent attention of rmsnorm(x) * gain, the layer's cache row written."""
+
+    @abstractmethod
+    def experts(self, x: Buf, gain: str, layer: int, after: str) -> None:
+        """x += the weighted sum of the experts that the layer's router chooses, shared ones too.
+
+        `gain`: of the norm before them; `after`: of the norm that reads x next.
         """
 
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:

@@ -24,6 +24,8 @@ from ..kernels import (
 from ..kernels.kernel import Kernel
 from ..kernels.quantize_layout import row_words
 from .builder import Builder, Push
+from .builder_mla import batch_latent
+from .builder_moe_batch import batch_experts
 from .plan import Buf, Phase
 
 
@@ -102,6 +104,14 @@ class BatchBuilder(Builder):
         for w, first in self.weights.rows([name], [y.cols], x.cols):
             params = self.product(w, x.cols, y, first) | {"x_stride": factor.cols}
             self.add(self.form.matmul_add, phase, w.name, params, x=factor, w=w, y=y)
+
+    def latent(self, x: Buf, gain: str, y: Buf, layer: int) -> None:
+        """See builder_mla.py."""
+        batch_latent(self, x, gain, y, layer)
+
+    def experts(self, x: Buf, gain: str, layer: int, after: str) -> None:
+        """See builder_moe_batch.py."""
+        batch_experts(self, x, gain, layer, after)
 
     def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Both projections and the gate in one kernel on matrix cores, else in two."""

@@ -6,6 +6,7 @@ x.ssq (sums of squares): the kernel that makes x quantizes it, times the gain of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..kernels import (
@@ -18,6 +19,8 @@ from ..kernels import (
     quantize_q8,
 )
 from .builder import Builder, Push
+from .builder_mla import int8_latent
+from .builder_moe import int8_experts
 from .container import Container
 from .plan import Buf, Operand, Phase, Role
 
@@ -88,6 +91,14 @@ class Int8Builder(Builder):
             ssq=self.squares(y), **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
         )  # fmt: skip
 
+    def latent(self, x: Buf, gain: str, y: Buf, layer: int) -> None:
+        """See builder_mla.py."""
+        int8_latent(self, x, gain, y, layer)
+
+    def experts(self, x: Buf, gain: str, layer: int, after: str) -> None:
+        """See builder_moe.py."""
+        int8_experts(self, x, gain, layer, after)
+
     def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Norm, both projections, gate and quantization in one kernel."""
         n_ff = y.cols
@@ -112,6 +123,10 @@ class Int8Builder(Builder):
             )  # fmt: skip
 
 
+# Small matrices that are multiplied in float32, and layers that no plan uses
+_OWN_FORM = re.compile(r"ffn_gate_inp|\.bias$|attn_[kv]_b\.|indexer\.|nextn\.")
+
+
 def obstacle(container: Container, binding_bytes: int) -> str:
     """Why single tokens cannot take the int8 forms: "", or what is in the way.
 
@@ -119,11 +134,11 @@ def obstacle(container: Container, binding_bytes: int) -> str:
     up of one format.
     """
     for name, t in container.tensors.items():
-        if not name.startswith("blk.") or len(t.shape) < 2:
+        if not name.startswith("blk.") or len(t.shape) < 2 or _OWN_FORM.search(name):
             continue
         if t.format_name not in q8.FORMATS:
             return f"tensor '{name}' is {t.format_name}"
-        if 2 * t.nbytes > binding_bytes:
+        if 2 * t.nbytes > binding_bytes and "_exps." not in name:  # these go by ranges
             return f"tensor '{name}' is too large for one binding"
         other = container.tensors.get(name.replace("ffn_gate", "ffn_up"))
         if other and other.type_id != t.type_id:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from ..kernels import attention, attention_combine, matvec_add, norm_matvec_swiglu, swiglu
 from .builder import Builder, Push
+from .builder_mla import token_latent
+from .builder_moe import token_experts
 from .plan import Buf, Phase
 
 
@@ -34,6 +36,14 @@ class TokenBuilder(Builder):
         for w, first in self.weights.rows([name], [y.cols], x.cols):
             params = self.product(w, x.cols, y, first)
             self.add(matvec_add.KERNEL, phase, w.name, params, x=x, w=w, y=y)
+
+    def latent(self, x: Buf, gain: str, y: Buf, layer: int) -> None:
+        """See builder_mla.py."""
+        token_latent(self, x, gain, y, layer)
+
+    def experts(self, x: Buf, gain: str, layer: int, after: str) -> None:
+        """See builder_moe.py."""
+        token_experts(self, x, gain, layer, after)
 
     def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
         """Norm, both projections and the gate in one kernel where the weights stack."""

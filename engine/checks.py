@@ -60,6 +60,7 @@ def _check_missing(c: Container, shapes: Shapes) -> None:
 def _check_unused(c: Container, s: ModelSpec, shapes: Shapes) -> None:
     """Tensors that would change the result if they were read, or that other layers bring."""
     unused = [n for n in c.tensors if n not in shapes and not n.endswith(_DERIVED)]
+    unused = [n for n in unused if not _predicts_more(n, s)]
     layers = [m for m in map(_LAYER.fullmatch, unused) if m]
     extra = [m[0] for m in layers if int(m[1]) >= s.n_layer]
     if extra:
@@ -75,6 +76,12 @@ def _check_unused(c: Container, s: ModelSpec, shapes: Shapes) -> None:
             c.path,
             f"architecture {s.arch!r} with these tensors is not supported: {by_layer(harmful)}",
         )
+
+
+def _predicts_more(name: str, s: ModelSpec) -> bool:
+    """Whether a tensor is of a layer that predicts further tokens, which plans leave out."""
+    m = _LAYER.fullmatch(name)
+    return m is not None and s.n_layer <= int(m[1]) < s.n_layer + s.nextn
 
 
 def by_layer(names: Iterable[str]) -> str:

@@ -63,11 +63,12 @@ class Container:
         """The bytes of a tensor, uint8 (nbytes,), read-only, not copied."""
         return np.frombuffer(self._maps[t.shard], np.uint8, t.nbytes, t.offset)
 
-    def matrix(self, name: str, rows: int, cols: int) -> Matrix:
-        """A 2-D tensor as the file holds it; only an alignment below 4 makes a copy."""
-        t = self.tensor(name, (rows, cols))
+    def matrix(self, name: str, *shape: int) -> Matrix:
+        """A tensor as the file holds it, as rows of its last axis; only an alignment below 4 makes
+        a copy."""
+        t = self.tensor(name, shape)
         raw = self.raw(t)
-        return Matrix.of(BY_TYPE[t.type_id], raw if t.offset % 4 == 0 else raw.copy(), cols)
+        return Matrix.of(BY_TYPE[t.type_id], raw if t.offset % 4 == 0 else raw.copy(), shape[-1])
 
     def vector(self, name: str, n: int) -> Floats:
         """A 1-D tensor as float32 (n,), a copy."""

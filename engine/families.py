@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .arch import llama
+from .arch import deepseek2, llama
 from .arch.family import Family
 
-FAMILIES: dict[str, Family] = {"llama": llama.FAMILY}
+FAMILIES: dict[str, Family] = {"llama": llama.FAMILY, "deepseek2": deepseek2.FAMILY}
 """By the name in general.architecture."""

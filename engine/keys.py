@@ -63,6 +63,13 @@ class Keys:
             raise self.fail(key, f"is {value:g}, expected a number from {low:g} to {high:g}")
         return float(value)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """A truth value."""
+        value = self.get(key)
+        if value is not None and not isinstance(value, bool | np.bool_):
+            raise self.fail(key, f"expected true or false, got {_short(value)}")
+        return default if value is None else bool(value)
+
     def text(self, key: str, default: str | None = None) -> str:
         """A string."""
         value = self.get(key)

@@ -37,6 +37,11 @@ class Phase(enum.Enum):
     ATTENTION = "attention"
     OUT = "output projection"
     FFN = "ffn"
+    ROUTER = "router"
+    EXPERTS = "experts"
+    SHARED = "shared expert"
+    Q_PREP = "q-prep"
+    CORE = "attention core"
     HEAD = "head"
     SAMPLING = "sampling"
 

@@ -46,7 +46,7 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
     if not q8.needs(limits.with_(int_dot=limits.int_dot or emulated)):
         obstacle = f"{device.info.name} has no packed 8-bit dot product"
     group = spec.n_head // spec.n_head_kv
-    if not attention_q8.suits(group, spec.head_dim, limits):
+    if not spec.mla and not attention_q8.suits(group, spec.head_dim, limits):
         obstacle = f"{group} heads of {spec.head_dim} per key/value head do not fit its attention"
     if obstacle and math == "int8":
         raise UsageError(f"--math int8 cannot be used: {obstacle}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..kernels.cache_rows import row_bytes
 from .rope import RopeSpec
+from .spec_mla import MlaSpec
+from .spec_moe import MoeSpec
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,12 @@ class ModelSpec:
     logit_scale: float = 1.0
     n_embd_layer: int = 0  # values per layer of a second embedding (gemma4)
     has: frozenset[str] = frozenset()
+    moe: MoeSpec | None = None
+    mla: MlaSpec | None = None
+    nextn: int = 0  # layers behind the last that predict further tokens; not used
     n_params: int = 0
     weight_bytes: int = 0
-    idle_bytes: int = 0  # of embedding tables of which a step reads one row
+    idle_bytes: int = 0  # of tables of which a step reads a row, and of experts that it leaves out
     notes: tuple[str, ...] = ()
 
     @property
@@ -119,6 +124,10 @@ class ModelSpec:
     def widest(self) -> int:
         """Values of the widest activation row."""
         rows = [max(2 * layer.n_ff, layer.qkv_dim) for layer in self.layers]
+        if self.moe:  # rows of all experts of a token lie in one buffer
+            rows.append(self.moe.routing.slots * max(2 * self.moe.n_ff, self.n_embd))
+        if self.mla:
+            rows.append(self.mla.heads * self.mla.width)
         return max(self.n_embd, len(self.layers) * self.n_embd_layer, *rows)
 
     @property
@@ -129,7 +138,13 @@ class ModelSpec:
 
     def kv_bytes_per_token(self, dtype: str = "F16") -> int:
         """Bytes of keys and values that one token takes in all layers."""
+        if self.mla:  # one row for both
+            return self.n_layer * row_bytes(dtype, self.mla.width)
         return sum(2 * row_bytes(dtype, layer.kv_dim) for layer in self.caches)
+
+    def idle(self, count: int) -> ModelSpec:
+        """The same with `count` bytes more that a step does not read."""
+        return replace(self, idle_bytes=self.idle_bytes + count)
 
     def decode_bytes(self, position: int, dtype: str = "F16") -> int:
         """Bytes that one decode step must read: all weights used, and the keys and values so far.

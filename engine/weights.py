@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 
-from .blocks import FORMATS, Matrix
+from .blocks import FORMATS, Floats, Matrix
 from .container import Container
 from .plan import Weight
 
@@ -22,15 +23,35 @@ class Weights:
         self._made: dict[str, Weight] = {}
         self._matrices: dict[str, Matrix] = {}
 
-    def matrix(self, name: str, rows: int, cols: int) -> Matrix:
-        """The named matrix; row lengths that the kernels cannot take are refused."""
+    def matrix(self, name: str, *shape: int) -> Matrix:
+        """The named tensor as rows of its last axis; row lengths that the kernels cannot take are
+        refused."""
         if name not in self._matrices:
-            m = self._container.matrix(name, rows, cols)
-            if cols % CHUNK:
-                raise self._container.fail(name, f"has rows of {cols} values, which is no "
+            m = self._container.matrix(name, *shape)
+            if shape[-1] % CHUNK:
+                raise self._container.fail(name, f"has rows of {shape[-1]} values, which is no "
                                                  f"multiple of {CHUNK}")  # fmt: skip
             self._matrices[name] = m
         return self._matrices[name]
+
+    def stack(self, name: str, parts: Sequence[Matrix]) -> Weight:
+        """Matrices that the caller has put together, under a name of their own."""
+        return self._weight(name, tuple(parts))
+
+    def table(self, name: str, make: Callable[[Container], Floats]) -> Weight:
+        """A float32 table (rows, cols) made from tensors of the container, under a new name."""
+
+        def matrix(c: Container) -> Matrix:
+            raw = np.ascontiguousarray(make(c), np.float32)
+            return Matrix.of(FORMATS["F32"], raw.view(np.uint8).reshape(-1), raw.shape[-1])
+
+        return self.made(name, matrix)
+
+    def made(self, name: str, make: Callable[[Container], Matrix]) -> Weight:
+        """A matrix made from tensors of the container, under a new name."""
+        if name not in self._made:
+            self._weight(name, (make(self._container),))
+        return self._made[name]
 
     def _weight(self, name: str, parts: tuple[Matrix, ...]) -> Weight:
         return self._made.setdefault(name, Weight(name, parts))
@@ -41,6 +62,16 @@ class Weights:
             values = self._container.vector(name, n)
             self._weight(name, (Matrix.of(FORMATS["F32"], values.view(np.uint8), n),))
         return self._made[name]
+
+    @property
+    def path(self) -> Path:
+        """The model, for messages."""
+        return self._container.path
+
+    @property
+    def limit(self) -> int:
+        """Bytes of the largest weight."""
+        return self._limit
 
     def fits(self, *parts: Matrix) -> bool:
         """Whether the parts can be one binding."""

@@ -14,6 +14,7 @@ layout(constant_id = 3) const uint RT = 4u;
 layout(constant_id = 4) const uint CT = 4u;
 
 #include "matmul_coop_fetch.glsl"
+#include "matmul_groups.glsl"
 
 const uint NW = (BM + WORKGROUP - 1u) / WORKGROUP;       // weight chunks per invocation
 const uint NX = (BN * 8u + WORKGROUP - 1u) / WORKGROUP;  // 4 values of a token each
@@ -25,7 +26,7 @@ Chunk wraw[NW];
 vec4 xraw[NX];
 vec4 sums[RT * CV];
 
-uint weight_row(uint r) { return min(gl_WorkGroupID.y * BM + r, p.rows - 1u); }
+uint weight_row(uint r) { return MATRIX_ROW + min(gl_WorkGroupID.y * BM + r, p.rows - 1u); }
 
 void fetch(uint c, uint chunks, uint tok0, uint n) {
     uint t = gl_LocalInvocationID.x;
@@ -36,7 +37,7 @@ void fetch(uint c, uint chunks, uint tok0, uint n) {
     [[unroll]] for (uint i = 0u; i < NX; i++) {
         uint e = t + i * WORKGROUP, k = e / BN, tok = min(tok0 + e % BN, n - 1u);
         if (BN * 8u % WORKGROUP == 0u || k < 8u)
-            xraw[i] = x[(tok * p.x_stride + (k < 4u ? chunk_a(c) : chunk_b(c) - 16u)) / 4u + k];
+            xraw[i] = x[(X_ROW(tok) + (k < 4u ? chunk_a(c) : chunk_b(c) - 16u)) / 4u + k];
     }
 }
 
@@ -100,7 +101,7 @@ void multiply(uint ti, uint tj) {
 }
 
 void main() {
-    uint n = step[STEP_N], tok0 = gl_WorkGroupID.x * BN, t = gl_LocalInvocationID.x;
+    uint n = TOKENS, tok0 = FIRST_TOKEN + gl_WorkGroupID.x * BN, t = gl_LocalInvocationID.x;
     if (step[STEP_STOP] != 0u || tok0 >= n) return;
     uint ti = t % (BM / RT), tj = t / (BM / RT), chunks = p.cols / 32u;
     [[unroll]] for (uint i = 0u; i < RT * CV; i++) sums[i] = vec4(0.0);
@@ -116,7 +117,7 @@ void main() {
         uint tok = tok0 + 4u * (tj + BN / CT * (j / 4u)) + j % 4u;
         [[unroll]] for (uint i = 0u; i < RT; i++) {
             uint row = gl_WorkGroupID.y * BM + 4u * (ti + BM / RT * (i / 4u)) + i % 4u;
-            uint at = tok * p.y_stride + p.y_off + row;
+            uint at = Y_ROW(tok) + row;
             if (tok >= n || row >= p.rows) continue;
 #ifdef ADD
             y[at] += sums[i * CV + j / 4u][j % 4u];

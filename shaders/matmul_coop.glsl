@@ -23,6 +23,7 @@ layout(constant_id = 11) const uint X_WIDE = 0u;
 
 #include "matmul_coop_types.glsl"
 #include "matmul_coop_blocks.glsl"
+#include "matmul_groups.glsl"
 
 const uint PITCH = KS * 4u + 1u;  // 16-byte vectors per row; odd, so that rows change banks
 const uint STAGE = (BM + BN) * PITCH;
@@ -43,9 +44,9 @@ MATRIX_C sums[MI * NJ];
 uint weight_row(uint r) {
 #ifdef GATED
     uint row = gl_WorkGroupID.y * (BM / 2u) + r / WM * (WM / 2u) + r % (WM / 2u);
-    return min(row, p.rows - 1u) + (r % WM >= WM / 2u ? p.rows : 0u);
+    return MATRIX_ROW + min(row, p.rows - 1u) + (r % WM >= WM / 2u ? p.rows : 0u);
 #else
-    return min(gl_WorkGroupID.y * BM + r, p.rows - 1u);
+    return MATRIX_ROW + min(gl_WorkGroupID.y * BM + r, p.rows - 1u);
 #endif
 }
 
@@ -62,10 +63,10 @@ void fetch(uint c0, uint chunks, uint tok0, uint n) {
         uint c = min(c0 + q / 4u, chunks - 1u), tok = min(tok0 + e / PIECES, n - 1u);
         uint col = ((q & 2u) == 0u ? chunk_a(c) : chunk_b(c)) + (q & 1u) * 8u;
         if (X_WIDE == 0u) {
-            xraw[i] = x[(tok * p.x_stride + col) / 8u];
+            xraw[i] = x[(X_ROW(tok) + col) / 8u];
         } else {
-            xraw[i] = x[(tok * p.x_stride + col) / 4u];
-            xraw[NX * X_WIDE + i] = x[(tok * p.x_stride + col) / 4u + 1u];
+            xraw[i] = x[(X_ROW(tok) + col) / 4u];
+            xraw[NX * X_WIDE + i] = x[(X_ROW(tok) + col) / 4u + 1u];
         }
     }
 }
@@ -132,7 +133,7 @@ void join(uint team, uint member) {
 #include "matmul_coop_store.glsl"
 
 void main() {
-    uint n = step[STEP_N], tok0 = gl_WorkGroupID.x * BN;
+    uint n = TOKENS, tok0 = FIRST_TOKEN + gl_WorkGroupID.x * BN;
     if (step[STEP_STOP] != 0u || tok0 >= n) return;
     uint member = gl_SubgroupID % TEAM, team = gl_SubgroupID / TEAM;
     uint wm = member % (BM / WM) * WM, wn = member / (BM / WM) * WN;

@@ -23,11 +23,11 @@ void store_edge(uint which, uint row, uint tok, uint n) {
 #ifdef GATED
     for (uint e = gl_SubgroupInvocationID * 2u; e < TM * TN; e += gl_SubgroupSize * 2u)
         if (row + e % TM < p.rows && tok + e / TM < n)
-            y[((tok + e / TM) * p.y_stride + p.y_off + row + e % TM) / 2u] =
+            y[(Y_ROW(tok + e / TM) + row + e % TM) / 2u] =
                 half_pair(staged(base, e), staged(base, e + 1u));
 #else
     for (uint e = gl_SubgroupInvocationID; e < TM * TN; e += gl_SubgroupSize) {
-        uint at = (tok + e / TM) * p.y_stride + p.y_off + row + e % TM;
+        uint at = Y_ROW(tok + e / TM) + row + e % TM;
         if (row + e % TM >= p.rows || tok + e / TM >= n) continue;
 #ifdef ADD
         y[at] += staged(base, e);
@@ -70,7 +70,7 @@ void store(uint tok0, uint wm, uint n) {
             gate(i, j);
 #endif
             if (aligned && row + TM <= p.rows && tok + TN <= n)
-                store_whole(i * NJ + j, tok * p.y_stride + p.y_off + row);
+                store_whole(i * NJ + j, Y_ROW(tok) + row);
             else store_edge(i * NJ + j, row, tok, n);
         }
     }

@@ -17,6 +17,7 @@ layout(constant_id = 3) const uint RT = 8u;
 layout(constant_id = 4) const uint CT = 4u;
 
 #include "matmul_coop_fetch.glsl"
+#include "matmul_groups.glsl"
 
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
                   id = 4450)
@@ -62,7 +63,7 @@ uvec4 signed_bytes(uvec4 v, float offset) {
 #endif
 }
 
-uint weight_row(uint r) { return min(gl_WorkGroupID.y * BM + r, p.rows - 1u); }
+uint weight_row(uint r) { return MATRIX_ROW + min(gl_WorkGroupID.y * BM + r, p.rows - 1u); }
 
 // First column of unit u of the step that starts at chunk c0 (even); past the end: the last block
 uint unit_column(uint c0, uint u) {
@@ -83,12 +84,12 @@ void fetch(uint c0, uint chunks, uint tok0, uint n) {
     [[unroll]] for (uint i = 0u; i < NX; i++) {
         uint e = t + i * WORKGROUP, tok = min(tok0 + e / 4u, n - 1u), q = e % 4u;
         if (BN * 4u % WORKGROUP == 0u || e < BN * 4u)
-            xraw[i] = x[tok * p.x_stride / 4u + unit_column(c0, q / 2u) / 16u + q % 2u];
+            xraw[i] = x[X_ROW(tok) / 4u + unit_column(c0, q / 2u) / 16u + q % 2u];
     }
     [[unroll]] for (uint i = 0u; i < NS; i++) {
         uint e = t + i * WORKGROUP, tok = min(tok0 + e / 2u, n - 1u);
         if (BN * 2u % WORKGROUP == 0u || e < BN * 2u)
-            xscale[i] = x_pairs[tok * p.x_stride / 2u + p.cols / 8u
+            xscale[i] = x_pairs[X_ROW(tok) / 2u + p.cols / 8u
                                 + unit_column(c0, e % 2u) / 32u];
     }
 }
@@ -182,7 +183,7 @@ void multiply(uint ti, uint tj) {
 }
 
 void main() {
-    uint n = step[STEP_N], tok0 = gl_WorkGroupID.x * BN, t = gl_LocalInvocationID.x;
+    uint n = TOKENS, tok0 = FIRST_TOKEN + gl_WorkGroupID.x * BN, t = gl_LocalInvocationID.x;
     if (step[STEP_STOP] != 0u || tok0 >= n) return;
     uint ti = t % (BM / RT), tj = t / (BM / RT), chunks = p.cols / 32u;
     [[unroll]] for (uint i = 0u; i < RT * CT; i++) sums[i] = 0.0;
@@ -200,9 +201,9 @@ void main() {
             uint row = gl_WorkGroupID.y * BM + ti + BM / RT * i;
             if (tok >= n || row >= p.rows) continue;
 #ifdef ADD
-            y[tok * p.y_stride + p.y_off + row] += sums[i * CT + j];
+            y[Y_ROW(tok) + row] += sums[i * CT + j];
 #else
-            y[tok * p.y_stride + p.y_off + row] = sums[i * CT + j];
+            y[Y_ROW(tok) + row] = sums[i * CT + j];
 #endif
         }
     }

@@ -1,0 +1,60 @@
+"""The weights of latent attention that are not taken as the file holds them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .blocks import FORMATS, Floats, Matrix
+from .container import Container
+from .plan import Weight
+from .spec_mla import MlaSpec
+from .weights import CHUNK, Weights
+
+WHOLE = {"F16": "F16", "F32": "F32", "BF16": "F32"}
+
+
+class MlaWeights:
+    """Of layer `layer`. k_b is kept in float16 (float32 where the file is finer), because it meets
+    a product of another format in one kernel."""
+
+    def __init__(self, m: MlaSpec, weights: Weights, layer: int) -> None:
+        self.m, self.weights, self.label = m, weights, f"blk.{layer}."
+
+    def k_b(self) -> Weight:
+        """(heads * rank, nope)."""
+        m, name = self.m, self.label + "attn_k_b.weight"
+
+        def make(c: Container) -> Matrix:
+            found = c.matrix(name, m.heads, m.rank, m.nope)
+            kind = WHOLE.get(found.fmt.name, "F16")
+            if found.fmt.name == kind:
+                return found
+            dtype = np.float16 if kind == "F16" else np.float32
+            raw = np.ascontiguousarray(found.dequantize().astype(dtype))
+            return Matrix.of(FORMATS[kind], raw.view(np.uint8).reshape(-1), m.nope)
+
+        return self.weights.made(self.label + "attn_k_b", make)
+
+    def v_b(self) -> Weight:
+        """(heads * value, rank)."""
+        m, name = self.m, self.label + "attn_v_b.weight"
+        return self.weights.stack(name, [self.weights.matrix(name, m.heads, m.value, m.rank)])
+
+    @property
+    def q_cols(self) -> int:
+        """Columns of q_b: those of the compressed query, up to whole chunks."""
+        return -(-self.m.q_rank // CHUNK) * CHUNK
+
+    def q_b(self) -> Weight:
+        """(heads * (nope + n_rot), q_cols), zeros behind the compressed query's columns."""
+        m, name = self.m, self.label + "attn_q_b.weight"
+        rows = m.heads * m.head
+        if self.q_cols == m.q_rank:
+            return self.weights.stack(name, [self.weights.matrix(name, rows, m.q_rank)])
+
+        def padded(c: Container) -> Floats:
+            out = np.zeros((rows, self.q_cols), np.float32)
+            out[:, : m.q_rank] = c.matrix(name, rows, m.q_rank).dequantize()
+            return out
+
+        return self.weights.table(name, padded)

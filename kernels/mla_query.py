@@ -1,0 +1,85 @@
+"""mla_query: one token's absorbed queries from the compressed one, and its row of the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from ..engine import step as words
+from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
+from .limits import Limits
+from .matvec_launch import ALL_FORMATS
+from .mla import SHAPES, absorb, cache_build, cache_rows, case_rope, parts, sizes
+from .reference import Floats, product, random_matrix, rms_normalise, row_chunks, step_words, vector
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """PARTS workgroups per head, and one for the cache."""
+    heads, head = int(params["heads"]), int(params["nope"]) + int(params["n_rot"])
+    cols, size = int(params["cols"]), limits.workgroup(256)
+    lanes = 8
+    while lanes > 1 and 4 * (cols + head + lanes * head) > limits.shared_bytes:
+        lanes //= 2
+    while lanes * head < size:
+        size //= 2
+    share = parts(heads, int(params["rank"]), limits)
+    kb = "KB16" if ops["kb"].format_name == "F16" else "KB32"
+    build = f"{ops['w'].format_name}.{kb}.{cache_build(ops)}"
+    return Launch(build, (size, share, cols, head, lanes), (heads * share + 1, 1, 1))
+
+
+def whole(w: Any) -> Floats:
+    """All rows of a weight."""
+    return np.concatenate([piece for _, piece in row_chunks(w)])
+
+
+def reference(
+    a: Array, g: Matrix, w: Matrix, kb: Matrix, h: Matrix, rope: Array, q: Array, k: Array,
+    step: Array, *, cols: int, q_rank: int, rank: int, nope: int, n_rot: int, heads: int,
+    eps: float,
+) -> None:
+    """q[0] (heads, rank + n_rot) and k[pos] from a[0] = compressed query, latent, key."""
+    pos = int(step[words.POS])
+    x = np.zeros((1, cols), np.float32)
+    x[:, :q_rank] = rms_normalise(a[:1, :q_rank], vector(g), eps)
+    query = product(x, w)[0].reshape(heads, nope + n_rot)
+    q[0] = absorb(query, whole(kb), rope[pos], rank).reshape(-1)
+    latent = a[:1, q_rank : q_rank + rank + n_rot]
+    k[pos] = cache_rows(latent, vector(h), rope[pos : pos + 1], rank, eps)[0]
+
+
+def case_operands(
+    rng: np.random.Generator, shape: tuple[int, int, int, int], dtype: type, first: int
+) -> dict[str, Any]:
+    """Operands of the kernels that write queries and cache; a begins with `first` values."""
+    heads, rank, nope, n_rot = shape
+    kb = "F16" if dtype is np.float16 else "F32"
+    return {
+        "a": rng.standard_normal((1, first + rank + n_rot)).astype(np.float32),
+        "kb": random_matrix(rng, kb, heads * rank, nope, nope**-0.5),
+        "h": random_matrix(rng, "F32", 1, rank), "rope": case_rope(rng, 5, n_rot),
+        "q": np.zeros((1, heads * (rank + n_rot)), np.float32),
+        "k": rng.standard_normal((5, rank + n_rot)).astype(dtype), "step": step_words(1, 3),
+    }  # fmt: skip
+
+
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Every format once, some shapes, both types of the cache."""
+    for i, fmt in enumerate(ALL_FORMATS):
+        shape = SHAPES[i % len(SHAPES)]
+        q_rank, cols = (40, 64) if fmt == "F16" else (256, 256)
+        dtype = np.float16 if i % 2 else np.float32
+        ops = case_operands(rng, shape, dtype, q_rank)
+        rows = shape[0] * (shape[2] + shape[3])
+        ops |= {
+            "g": random_matrix(rng, "F32", 1, q_rank),
+            "w": random_matrix(rng, fmt, rows, cols, cols**-0.5),
+        }  # fmt: skip
+        params = {"cols": cols, "q_rank": q_rank, "eps": 1e-5, **sizes(shape)}
+        name = f"{fmt} {'x'.join(map(str, shape))} {np.dtype(dtype).name}"
+        yield Case(name, ops, params, limit=1e-7 if dtype is np.float16 else 1e-10)
+
+
+KERNEL = Kernel("mla_query", launch, reference, cases)

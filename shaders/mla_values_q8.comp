@@ -1,0 +1,41 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// As mla_values.comp, the values as int8 groups of 16 (kernels/q8.py).
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4]
+#include "types.glsl"
+#include "step.glsl"
+
+READS(0, float, part)  // (heads, splits, RANK + 2)
+WEIGHT(1, w)           // v_b: (heads * rows, RANK)
+WRITES(2, uint, yq)
+WRITES(3, vec2, ys)
+READS(4, uint, step)
+PUSH { uint rows; uint splits; PLANES(w); } p;
+
+#include "blocks.glsl"
+#include "mla_values.glsl"
+
+shared float outs[ROWS];
+
+void main() {
+    uint t = gl_LocalInvocationID.x, head = gl_WorkGroupID.x / PARTS;
+    if (step[STEP_STOP] != 0u) return;
+    uint row0 = head * p.rows + gl_WorkGroupID.x % PARTS * ROWS;
+    join_splits(head, t);
+    rows_of_values(row0, t);
+    for (uint r = t; r < ROWS; r += WORKGROUP) outs[r] = row_of_values(r);
+    barrier();
+    for (uint i = t; i < ROWS / 4u; i += WORKGROUP) {
+        uint from = i / 4u * 16u;
+        float most = 0.0, sum = 0.0;
+        for (uint j = 0u; j < 16u; j++) most = max(most, abs(outs[from + j]));
+        float inverse = most > 0.0 ? 127.0 / most : 0.0;
+        uint word = 0u;
+        for (uint j = 0u; j < 4u; j++)
+            word |= (uint(int(roundEven(outs[4u * i + j] * inverse))) & 0xFFu) << (8u * j);
+        yq[row0 / 4u + i] = word;
+        if ((i & 3u) != 0u) continue;
+        for (uint j = 0u; j < 16u; j++) sum += roundEven(outs[from + j] * inverse);
+        ys[row0 / 16u + i / 4u] = vec2(most / 127.0, most / 127.0 * sum);
+    }
+}
