@@ -120,4 +120,6 @@ class Compiled:
             name: self._arrays[op.name] if isinstance(op, Buf) else op
             for name, op in d.operands.items()
         }
-        d.kernel.reference(**operands, **d.params)
+        # what damaged weights lead to is said by the logits, not by NumPy
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            d.kernel.reference(**operands, **d.params)
