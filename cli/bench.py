@@ -84,6 +84,10 @@ class BenchCommand(Command):
         help="Results once more, on stderr.")
 @option("--save", section=REPORT, metavar="FILE",
         help="Results once more, in a file; its name ends in the format: .json, .sql, …")
+@option("--report", section=REPORT, metavar="FILE.html",
+        help="A page with tables, curves, phases against floors, all repetitions.")
+@option("--plot", section=REPORT, metavar="FILE",
+        help="A picture of the curve, .svg, or .png where matplotlib is installed.")
 @option("--curve", section=REPORT, is_flag=True,
         help="Draw t/s over the length of the prompt, or the depth.")
 @option("-v", "--verbose", section=REPORT, is_flag=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -14,11 +15,12 @@ from ..engine.effect import oddities
 from ..engine.errors import NumericError, UsageError
 from .bench_options import FORMATS, Arm
 from .bench_output import Output, make_output
+from .environment import environment
 from .interrupt import EXIT_CODE, Interrupt
 from .loading import describe, load, open_file
 from .output import StatusLine, note, warn
 from .profile_table import Phases, phase_table
-from .results import Result, Setup
+from .results import Result, Setup, record
 
 if TYPE_CHECKING:
     from ..engine.bench_tests import Test
@@ -38,6 +40,7 @@ class Bench:
         self.repetitions: int = options["repetitions"]
         self.records: Sequence[str] = options["record"]
         self.options = options
+        drawable(options)
         self.done: list[Result] = []
         self.status = StatusLine()
         self.outputs = [make_output(options["output"], write, arms, self.records)]
@@ -161,6 +164,19 @@ class Bench:
         for output in self.outputs:
             output.add(result)
 
+    def draw(self) -> None:
+        """--report and --plot, of what is finished."""
+        options = self.options
+        if not self.done or not (options["report"] or options["plot"]):
+            return
+        from .bench_report import page, plot, write_text
+
+        rows = [record(r) | {"environment": environment()} for r in self.done]
+        if options["report"]:
+            write_text(Path(options["report"]).expanduser(), page(rows), "--report")
+        if options["plot"]:
+            plot(Path(options["plot"]).expanduser(), rows)
+
     def finish(self) -> None:
         """Complete the outputs; then what the table has no column for."""
         for output in self.outputs:
@@ -169,6 +185,7 @@ class Bench:
             file.close()
         for result in self.done:
             comment(result)
+        self.draw()
         if self.options["output"] != "md":
             return
         for result in self.done:
@@ -185,16 +202,29 @@ class Bench:
             write("\n" + curve(self.done))
 
 
+def drawable(options: dict[str, Any]) -> None:
+    """UsageError for names of files that --report and --plot cannot write."""
+    for name, suffixes in (("report", (".html", ".htm")), ("plot", (".svg", ".png"))):
+        if options[name] and Path(options[name]).suffix not in suffixes:
+            raise UsageError(f"--{name} {options[name]}: the name must end in "
+                             f"{' or '.join(suffixes)}")  # fmt: skip
+        if options[name] and not Path(options[name]).expanduser().absolute().parent.is_dir():
+            raise UsageError(f"--{name} {options[name]}: there is no such folder")
+    if str(options["plot"]).endswith(".png") and importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("--plot FILE.png needs matplotlib (pip install matplotlib); .svg needs "
+                         "nothing")  # fmt: skip
+
+
 def check_equal(test: Test, samples: dict[str, list[Sample]]) -> None:
     """Recorded anew or not, the tokens must be the same. Raises NumericError."""
     drawn = {record: found[0].ids for record, found in samples.items()}
     first, *others = drawn.items()
-    for record, ids in others:
+    for other, ids in others:
         if ids != first[1]:
             pairs = zip(ids, first[1], strict=False)
             at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(first[1])))
             raise NumericError(
-                f"{test.name}: token {at} differs between --record {record} and {first[0]}"
+                f"{test.name}: token {at} differs between --record {other} and {first[0]}"
             )
 
 
