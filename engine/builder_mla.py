@@ -11,11 +11,13 @@ from ..kernels import (
     mla_attention,
     mla_prefill,
     mla_query,
+    mla_query_q8,
     mla_rows,
     mla_values,
     mla_values_q8,
     norm_matvec_q8,
     norm_slice,
+    q8,
     quantize_rows,
 )
 from .errors import UsageError
@@ -75,7 +77,9 @@ def token_queries(b: Builder, a: Buf, layer: int) -> Buf:
         return q
     ops |= {"w": w.q_b(), "g": b.weights.vector(w.label + "attn_q_a_norm.weight", m.q_rank)}
     params |= {"cols": w.q_cols, "q_rank": m.q_rank}
-    b.add(mla_query.KERNEL, Phase.Q_PREP, label, params, **ops)
+    int8 = b.opts.int8 and ops["w"].format_name in q8.FORMATS
+    kernel = mla_query_q8.KERNEL if int8 else mla_query.KERNEL
+    b.add(kernel, Phase.Q_PREP, label, params, **ops)
     return q
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
-from .mla import SHAPES, absorb, cache_build, cache_rows, parts, sizes
+from .mla import SHAPES, absorb, cache_build, cache_rows, sizes
 from .mla_query import case_operands, whole
 from .reference import vector
 
@@ -20,7 +20,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     size, lanes = limits.workgroup(256), 8
     while lanes * head < size:
         size //= 2
-    share = parts(heads, int(params["rank"]), limits)
+    share = max(1, min(limits.units // heads, 16))
     kb = "KB16" if ops["kb"].format_name == "F16" else "KB32"
     spec = (size, share, 1, head, lanes)
     return Launch(f"{kb}.{cache_build(ops)}", spec, (heads * share + 1, 1, 1))

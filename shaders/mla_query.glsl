@@ -3,7 +3,8 @@
 //
 // spec: 0 workgroup, 1 PARTS (workgroups per head), 2 COLS (of q_b), 3 HEAD (nope + n_rot),
 // 4 LANES (per row)
-// Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP.
+// Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP; Q8 takes
+// COLS * 3 / 2 bytes more.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
@@ -16,30 +17,70 @@ layout(constant_id = 4) const uint LANES = 8u;
 shared float x[COLS];
 #endif
 shared float query[HEAD], partial[LANES * HEAD];
+const uint STEP = WORKGROUP / LANES, TOGETHER = 4u;
 
 #include "mla_cache.glsl"
 
-#ifndef NO_PRODUCT
-// The head's rows of q_b, the first `rows` of them, times x
-void head_query(uint head, uint rows, uint t) {
-    uint chunks = p.cols / 32u, lane = t % LANES;
-    for (uint r = t / LANES; r < rows; r += WORKGROUP / LANES) {
-        float sum = 0.0;
-        for (uint c = lane; c < chunks; c += LANES) {
-            uint ca = chunk_a(c), cb = chunk_b(c);
-            vec4 xa[4], xb[4], ta = vec4(0.0), tb = vec4(0.0);
-            FLAT for (uint i = 0u; i < 4u; i++) {
-                FLAT for (uint j = 0u; j < 4u; j++) {
-                    xa[i][j] = x[ca + 4u * i + j];
-                    xb[i][j] = x[cb + 4u * i + j];
-                }
-                ta += xa[i];
-                tb += xb[i];
-            }
-            vec2 sums = vec2(dot(ta, vec4(1.0)), dot(tb, vec4(1.0)));
-            sum += chunk_dot((head * HEAD + r) * chunks + c, xa, xb, sums);
+#ifdef Q8
+shared uvec4 xq[COLS / 16u];
+shared vec2 xs[COLS / 16u];
+
+// x in int8 groups of 16 (kernels/q8.py)
+void quantize_x(uint t) {
+    barrier();
+    for (uint i = t; i < COLS / 16u; i += WORKGROUP) {
+        float most = 0.0, sum = 0.0;
+        for (uint j = 0u; j < 16u; j++) most = max(most, abs(x[16u * i + j]));
+        float inverse = most > 0.0 ? 127.0 / most : 0.0;
+        uvec4 words = uvec4(0u);
+        for (uint j = 0u; j < 16u; j++) {
+            float v = roundEven(x[16u * i + j] * inverse);
+            sum += v;
+            words[j / 4u] |= (uint(int(v)) & 0xFFu) << (8u * (j & 3u));
         }
-        partial[r * LANES + lane] = sum;
+        xq[i] = words;
+        xs[i] = vec2(most / 127.0, most / 127.0 * sum);
+    }
+    barrier();
+}
+
+// Adds the products of rows r, r + STEP, … with chunk c of x; rows past the end are the last one
+void add_chunk(uint row0, uint r, uint rows, uint c, inout float sum[TOGETHER]) {
+    uint chunks = p.cols / 32u, ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
+    uvec4 xa = xq[ga], xb = xq[gb];
+    vec2 za = xs[ga], zb = xs[gb];
+    FLAT for (uint u = 0u; u < TOGETHER; u++)
+        sum[u] += chunk_dot_q8((row0 + min(r + u * STEP, rows - 1u)) * chunks + c, xa, xb, za, zb);
+}
+#elif !defined(NO_PRODUCT)
+void add_chunk(uint row0, uint r, uint rows, uint c, inout float sum[TOGETHER]) {
+    uint chunks = p.cols / 32u, ca = chunk_a(c), cb = chunk_b(c);
+    vec4 xa[4], xb[4], ta = vec4(0.0), tb = vec4(0.0);
+    FLAT for (uint i = 0u; i < 4u; i++) {
+        FLAT for (uint j = 0u; j < 4u; j++) {
+            xa[i][j] = x[ca + 4u * i + j];
+            xb[i][j] = x[cb + 4u * i + j];
+        }
+        ta += xa[i];
+        tb += xb[i];
+    }
+    vec2 sums = vec2(dot(ta, vec4(1.0)), dot(tb, vec4(1.0)));
+    FLAT for (uint u = 0u; u < TOGETHER; u++)
+        sum[u] += chunk_dot((row0 + min(r + u * STEP, rows - 1u)) * chunks + c, xa, xb, sums);
+}
+#endif
+
+#ifndef NO_PRODUCT
+// The head's rows of q_b, the first `rows` of them, times x; TOGETHER rows of an invocation at once
+// keep enough loads in flight.
+void head_query(uint head, uint rows, uint t) {
+    uint lane = t % LANES;
+    for (uint r = t / LANES; r < rows; r += TOGETHER * STEP) {
+        float sum[TOGETHER];
+        FLAT for (uint u = 0u; u < TOGETHER; u++) sum[u] = 0.0;
+        for (uint c = lane; c < p.cols / 32u; c += LANES) add_chunk(head * HEAD, r, rows, c, sum);
+        FLAT for (uint u = 0u; u < TOGETHER; u++)
+            if (r + u * STEP < rows) partial[(r + u * STEP) * LANES + lane] = sum[u];
     }
     barrier();
     for (uint r = t; r < rows; r += WORKGROUP) {
@@ -49,7 +90,6 @@ void head_query(uint head, uint rows, uint t) {
     }
     barrier();
 }
-
 #endif
 
 // 8 values of k_b from value `at` on (a multiple of 8) times the query from `i` on
