@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..kernels.cache_rows import row_bytes
 from .plan import Buf, Dispatch, Plan, Role, Weight
 
 FMA, DOT, MATRIX = "fma", "dot", "matrix"  # units that do the products: names of rates of the roof
@@ -42,7 +43,7 @@ def unit(kernel: str) -> str:
     """What a kernel multiplies with, by its name (docs/kernels.md)."""
     if "coop" in kernel:
         return MATRIX
-    if kernel.startswith("attention"):
+    if "attention" in kernel or kernel == "mla_prefill":
         return FMA  # attention_q8 too: keys and values are floats
     return DOT if "q8" in kernel or "int8" in kernel else FMA
 
@@ -66,17 +67,17 @@ def dispatch_work(d: Dispatch, n: int, pos: int, slots: int = 1) -> Work:
         if isinstance(op, Weight):
             looked_up = d.kernel.name in _LOOKUPS
             # of experts a batch reads those that it is likely to choose, if all are as likely
-            rows = min(n, op.rows) if looked_up else op.rows * (1 - (1 - share) ** tokens)
+            used = _rows(op, d)
+            rows = min(n, op.rows) if looked_up else used * (1 - (1 - share) ** tokens)
             moved += rows * op.fmt.row_bytes(op.cols)
             if op.rows > 1 and not looked_up:  # one row is a norm's gain
-                products += 2.0 * op.rows * share * op.cols * tokens
+                products += 2.0 * used * share * op.cols * tokens
         elif op.role is Role.CACHE:
-            moved += _cache_rows(d, b.access.value, n, pos) * op.cols * BYTES[op.dtype]
+            moved += _cache_rows(d, b.access.value, n, pos) * row_bytes(op.dtype, op.cols)
         else:
             per_token = slots if "start" in d.operands and b.name in ("x", "y") else 1
             moved += _activation(op, d, b.name, tokens * per_token)
-    if d.kernel.name.startswith("attention") and "n_head_kv" in d.params:
-        products += _attention_ops(d, n, pos)
+    products += _attention_ops(d, n, pos)
     return Work(moved, {unit(d.kernel.name): products} if products else {}, 1)
 
 
@@ -84,6 +85,13 @@ def _slots(d: Dispatch) -> int:
     """Experts per token, where a dispatch chooses or reads them: `route` (tokens, slots, 2)."""
     route = d.operands.get("route")
     return route.shape[-2] if isinstance(route, Buf) and len(route.shape) > 1 else 0
+
+
+def _rows(w: Weight, d: Dispatch) -> int:
+    """Rows of a weight that a dispatch multiplies: batches take gates, then ups of one stack."""
+    if "start" in d.operands and "rows" in d.params:
+        return min(w.rows, int(d.params["rows"]) * int(d.params["experts"]))
+    return w.rows
 
 
 def _share(d: Dispatch, slots: int) -> float:
@@ -116,9 +124,19 @@ def _cache_rows(d: Dispatch, access: str, n: int, pos: int) -> float:
 
 
 def _attention_ops(d: Dispatch, n: int, pos: int) -> float:
-    """Scores and weighted values: 2 products of the head size per head and visible position."""
-    heads, size = d.params["n_head"], d.params.get("head_dim", 0)
-    return 4.0 * heads * size * _seen(d, n, pos)[1]
+    """Scores and weighted values: two operations per head, value and visible position."""
+    heads = d.params.get("n_head", d.params.get("heads", 0))
+    caches = [op for op in d.operands.values() if isinstance(op, Buf) and op.role is Role.CACHE]
+    if not caches or not heads or "scale" not in d.params:
+        return 0.0
+    width = values = int(d.params.get("head_dim", 0))
+    if not width:  # latent attention: all heads read the same rows, values are a part of them
+        width, part = caches[0].cols, d.operands.get("part")
+        y = d.operands.get("y")
+        values = part.shape[-1] - 2 if isinstance(part, Buf) else width
+        if not isinstance(part, Buf) and isinstance(y, Buf):
+            values = y.cols // int(heads)
+    return 2.0 * heads * (width + values) * _seen(d, n, pos)[1]
 
 
 def _activation(op: Buf, d: Dispatch, name: str, n: int) -> float:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fixtures import write_tiny
+from helpers import golden
 
 from kompute_llm.cli.profile_table import Phases, phase_table, verdict
 from kompute_llm.engine.container import open_model
@@ -125,3 +126,21 @@ def test_table() -> None:
     fast = {"ffn": 0.5, "head": 0.5}
     assert "no phase is above" in verdict(Phases(1.0, fast, work, ROOF))
     assert np.isfinite(Phases(1.0, fast, work, ROOF).as_json()["host_s"])
+
+
+def test_experts_and_latent_attention() -> None:
+    """deepseek2: a token multiplies with its experts only, and sees latent rows with every head."""
+    folder = golden()
+    if folder is None or not (folder / "models" / "deepseek2.F16.gguf").is_file():
+        pytest.skip("../shared/golden is not there")
+    container = open_model(folder / "models" / "deepseek2.F16.gguf")
+    spec = model_spec(container)
+    forward = Forward(container, spec, PlanOptions(64, 16))
+    decode, batch = forward.decode(), forward.prefill(16)
+    experts = plan_work(decode, 1, 0)["experts"].all_ops
+    # two layers; gate, up and down of 32 x 64 values of 5 of 7 experts (2 of them shared)
+    assert experts == pytest.approx(2 * 2 * 3 * 32 * 64 * 5)
+    assert plan_work(batch, 16, 0)["experts"].all_ops == pytest.approx(16 * experts)
+    cores = [plan_work(decode, 1, pos)["attention core"].all_ops for pos in (9, 10, 11)]
+    assert cores[1] - cores[0] == cores[2] - cores[1] > 0
+    container.close()
