@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from ..kernels import (
     attention_q8,
     matvec_q8_add,
-    norm_matvec_q8,
     norm_matvec_q8_swiglu,
     q8,
     qkv_rope_q8,
     quantize_q8,
 )
 from .builder import Builder, Push
+from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
 from .builder_mla import int8_latent
 from .builder_moe import int8_experts
 from .container import Container
@@ -52,23 +52,24 @@ class Int8Builder(Builder):
         """One kernel per weight format; rotation and cache write fused for neighbouring pairs.
 
         Not fused into caches that are quantized: groups of 32 values need a kernel of their own.
+        Nor with formats that have no int8 kernels.
         """
         y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
         k, v = self.cache("k", layer), self.cache("v", layer)
         interleaved = self.spec.ropes[self.layer(layer).rope].mode == "interleaved"
-        fused = interleaved and qkv_rope_q8.suits(k, v)
-        for w, first in self.weights.rows(names, rows, x.cols):
+        stacks = list(self.weights.rows(names, rows, x.cols))
+        known = all(w.fmt.name in q8.FORMATS for w, _ in stacks)
+        if not (known and interleaved and qkv_rope_q8.suits(k, v)):
+            normed_product(self, x, gain, names, rows, y, Phase.QKV)
+            self.rope_and_store(y, layer)
+            return y
+        for w, first in stacks:
             params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
             a = self.quantized(x, "xq", "xs") | {"w": w, "ssq": self.squares(x), "y": y}
-            if not fused:
-                self.add(norm_matvec_q8.KERNEL, Phase.QKV, w.name, params, **a)
-                continue
             self.add(
                 qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(layer), **a,
                 rope=self.rope(layer), k=k, v=v,
             )  # fmt: skip
-        if not fused:
-            self.rope_and_store(y, layer)
         return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
@@ -100,9 +101,13 @@ class Int8Builder(Builder):
         int8_experts(self, x, gain, layer, after)
 
     def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
-        """Norm, both projections, gate and quantization in one kernel."""
+        """Norm, both projections, gate and quantization in one kernel where the weights stack."""
         n_ff = y.cols
-        ((w, _),) = self.weights.rows(names, self.gated_rows(names, n_ff), x.cols)
+        stacks = list(self.weights.rows(names, self.gated_rows(names, n_ff), x.cols))
+        if len(stacks) > 1 or stacks[0][0].fmt.name not in q8.FORMATS:
+            gated_apart(self, x, gain, names, y)
+            return
+        w = stacks[0][0]
         self.add(
             norm_matvec_q8_swiglu.KERNEL, Phase.FFN, w.name,
             {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps}, w=w, ssq=self.squares(x),
@@ -111,36 +116,37 @@ class Int8Builder(Builder):
 
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
         """In int8 if the output matrix is quantized, else in float32."""
-        stacks = list(self.weights.rows([name], [self.spec.n_vocab], x.cols))
-        if any(w.fmt.name not in q8.FORMATS for w, _ in stacks):
-            super().head(x, gain, name, logits)
-            return
-        for w, first in stacks:
-            params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
-            self.add(
-                norm_matvec_q8.KERNEL, Phase.HEAD, w.name, params, w=w, ssq=self.squares(x),
-                y=logits, **self.quantized(x, "xq", "xs"),
-            )  # fmt: skip
+        normed_product(self, x, gain, [name], [self.spec.n_vocab], logits, Phase.HEAD)
 
 
 # Small matrices that are multiplied in float32, and layers that no plan uses
 _OWN_FORM = re.compile(r"ffn_gate_inp|\.bias$|attn_[kv]_b\.|indexer\.|nextn\.")
 
 
+def takes_batches(container: Container) -> bool:
+    """Whether batches can take int8 products: every matrix of the layers has such kernels."""
+    return all(
+        t.format_name in q8.FORMATS for name, t in container.tensors.items()
+        if name.startswith("blk.") and len(t.shape) > 1 and not _OWN_FORM.search(name)
+    )  # fmt: skip
+
+
 def obstacle(container: Container, binding_bytes: int) -> str:
     """Why single tokens cannot take the int8 forms: "", or what is in the way.
 
-    They need weights of at most 8 bits in the layers, each product in one binding, and gate and
-    up of one format.
+    Matrices that read vectors which exist in int8 only need a format that has int8 kernels, and
+    room in one binding; the others may have any format (builder_mixed.py).
     """
     for name, t in container.tensors.items():
         if not name.startswith("blk.") or len(t.shape) < 2 or _OWN_FORM.search(name):
+            continue
+        if ANY_FORMAT.search(name):
             continue
         if t.format_name not in q8.FORMATS:
             return f"tensor '{name}' is {t.format_name}"
         if 2 * t.nbytes > binding_bytes and "_exps." not in name:  # these go by ranges
             return f"tensor '{name}' is too large for one binding"
-        other = container.tensors.get(name.replace("ffn_gate", "ffn_up"))
+        other = container.tensors.get(name.replace("_gate_exps", "_up_exps"))
         if other and other.type_id != t.type_id:
             return f"tensor '{name}' and '{other.name}' differ in format"
     return ""

@@ -7,7 +7,9 @@ kernels a plan takes is the builder's matter (builder.py); what a layer is, the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from ..kernels import q8
 from .builder import Builder, PlanOptions
 from .builder_batch import BatchBuilder
 from .builder_int8 import Int8Builder
@@ -82,7 +84,10 @@ class Forward:
         """A batch of up to `all_logits.rows` tokens with the logits of every one."""
         b = BatchBuilder(self.spec, self.opts, self.weights)
         x = self._layers(b)
-        normed = b.normed(x, NORM, Phase.HEAD)
         names, rows = [self._output], [self.spec.n_vocab]
+        output = self.weights.matrix(self._output, self.spec.n_vocab, x.cols)
+        if b.opts.products == "int8" and output.fmt.name not in q8.FORMATS:
+            b.opts = replace(b.opts, products="f32")
+        normed = b.normed(x, NORM, Phase.HEAD)
         b.project(normed, names, rows, x.cols, self.all_logits, Phase.HEAD)
         return Plan(self.all_logits.rows, tuple(b.out), "score")

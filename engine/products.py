@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..kernels import attention_prefill_coop, attention_q8, matmul_coop, q8
 from .arena import binding_limit
 from .builder_int8 import obstacle as int8_obstacle
+from .builder_int8 import takes_batches
 from .container import Container
 from .device import Device
 from .errors import UsageError
@@ -52,7 +53,8 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
         raise UsageError(f"--math int8 cannot be used: {obstacle}")
     if math == "auto" and cores:
         return Products(not obstacle, "f16")
-    return Products(not obstacle, "f32" if obstacle else "int8")
+    int8_batches = not obstacle and takes_batches(container)
+    return Products(not obstacle, "int8" if int8_batches else "f32")
 
 
 def attends_on_matrix_cores(

@@ -19,7 +19,8 @@ class Weights:
     """Weight operands by name, made once: stacks of equal formats, split where too large."""
 
     def __init__(self, container: Container, binding_bytes: int) -> None:
-        self._container, self._limit = container, binding_bytes
+        # less what planes may add to the bytes of a file (engine/blocks.py): a pad, a codebook
+        self._container, self._limit = container, binding_bytes - binding_bytes // 32 - (1 << 16)
         self._made: dict[str, Weight] = {}
         self._matrices: dict[str, Matrix] = {}
 

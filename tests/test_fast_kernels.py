@@ -83,8 +83,10 @@ def check(case: Case, name: str, got: Any, want: Any) -> None:
     assert error <= case.limit, (case.name, name, error)
 
 
-# kernels that share their inner loops with embed, matvec and matmul, which take every format
-SHARING = ("matvec_add", "norm_matvec", "norm_matvec_swiglu", "norm_matvec_geglu", "matmul_add")
+# kernels that share their inner loops with embed and matvec, which take every format
+SHARING = (
+    "matvec_add", "norm_matvec", "norm_matvec_swiglu", "norm_matvec_geglu", "matmul", "matmul_add",
+)  # fmt: skip
 FEW = ("F32", "Q4_1", "Q6_K")
 
 
