@@ -17,6 +17,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 
 from .grids import GRIDS, grid_words
+from .int_blocks import INT_BLOCKS, IntBlock, unpack_blocks
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -71,6 +72,14 @@ def _format(name: str, *planes: tuple[str, int, int] | tuple[str, int, int, int]
     return Format(name, int(kind), elems, size, parts, name in GRIDS)
 
 
+def _int_format(block: IntBlock) -> Format:
+    planes, at = [], 0
+    for name, size in block.planes:
+        planes.append(Plane(name, at, size))
+        at += size
+    return Format(block.name, block.type_id, block.elems, block.bytes, tuple(planes))
+
+
 FORMATS: dict[str, Format] = {
     f.name: f
     for f in (
@@ -100,6 +109,7 @@ FORMATS: dict[str, Format] = {
         _format("IQ2_S", ("qs", 2, 64), ("hsc", 66, 16), ("d", 0, 2)),
         _format("IQ3_XXS", ("qs", 2, 64), ("ss", 66, 32), ("d", 0, 2)),
         _format("IQ3_S", ("qs", 2, 64), ("hss", 66, 44), ("d", 0, 2)),
+        *map(_int_format, INT_BLOCKS.values()),
     )
 }
 BY_TYPE: dict[int, Format] = {f.type_id: f for f in FORMATS.values()}
@@ -140,6 +150,8 @@ class Matrix:
             return raw.view(np.float32)
         if not len(raw):  # gguf's decoders need at least one block
             return np.zeros((0, self.cols), np.float32)
+        if self.fmt.name in INT_BLOCKS:
+            return unpack_blocks(self.fmt.name, raw, self.cols)
         with np.errstate(invalid="ignore", over="ignore"):  # a damaged scale may be infinite
             out = gguf_dequantize(raw, GGMLQuantizationType(self.fmt.type_id))
         return np.asarray(out, np.float32).reshape(raw.shape[0], self.cols)

@@ -62,7 +62,7 @@ def pack_blocks(block: IntBlock, q: Ints, scales: Floats) -> Bytes:
         quants = _pack3(q)
     else:
         u = (q + np.int8(8)).view(np.uint8).reshape(n, -1, 2, 16)
-        quants = u[:, :, 0] | (u[:, :, 1] << 4)
+        quants = u[:, :, 0] | (u[:, :, 1] << np.uint8(4))
     out = np.empty((n, count, block.bytes), np.uint8)
     out[..., :-SCALE] = quants.reshape(n, count, -1)
     out[..., -SCALE:] = _per_block(scales, count).view(np.uint8).reshape(n, count, SCALE)

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from .int_blocks import INT_BLOCKS
+
 # Ids that files of 2023-24 may still carry; ggml.h lists them as removed.
 _REMOVED = {4: "Q4_2", 5: "Q4_3", 31: "Q4_0_4_4", 32: "Q4_0_4_8", 33: "Q4_0_8_8"}
+
+_INT = {block.type_id: block.name for block in INT_BLOCKS.values()}  # no file names these
 
 
 def type_name(type_id: int) -> str:
@@ -16,7 +20,7 @@ def type_name(type_id: int) -> str:
     try:
         return GGMLQuantizationType(type_id).name
     except ValueError:
-        return _REMOVED.get(type_id, f"type {type_id}")
+        return _REMOVED.get(type_id) or _INT.get(type_id, f"type {type_id}")
 
 
 def block_size(type_id: int) -> tuple[int, int] | None:

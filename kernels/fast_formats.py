@@ -15,6 +15,7 @@ from numba.extending import overload
 from ..engine.blocks import FORMATS
 from . import fast_codes as codes
 from . import fast_grids as grids
+from . import fast_int
 from . import fast_low_bits as low_bits
 from .fast_low_bits import single
 from .fast_memory import (
@@ -129,6 +130,7 @@ _DECODERS: dict[str, Callable[[int, int, int], Pair]] = {
     "IQ4_NL": codes.iq4_nl, "IQ4_XS": codes.iq4_xs, "MXFP4": codes.mxfp4, "NVFP4": codes.nvfp4,
     "IQ1_S": grids.iq1_s, "IQ1_M": grids.iq1_m, "IQ2_XXS": grids.iq2_xxs, "IQ2_XS": grids.iq2_xs,
     "IQ2_S": grids.iq2_s, "IQ3_XXS": grids.iq3_xxs, "IQ3_S": grids.iq3_s,
+    **fast_int.DECODERS,
 }  # fmt: skip
 NUMBERS = {name: i for i, name in enumerate(_DECODERS)}
 NAMES = tuple(_DECODERS)

@@ -15,7 +15,8 @@ from .reference import random_matrix, step_words
 T = TypeVar("T")
 ALL_FORMATS = (
     "F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K",
-    "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4",
+    "Q3_K", "IQ4_NL", "IQ4_XS", "MXFP4", "INT8", "INT4_G32", "INT4_G64", "INT4_G128",
+    "INT3_G64",
 )  # fmt: skip
 # Only in embed, norm_matvec, matvec_add, matmul, matmul_add, matmul_coop and matmul_coop_add
 PLAIN_FORMATS = (

@@ -20,7 +20,7 @@ from .reference import Floats, product, step_words
 GROUP = 16
 FORMATS = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL",
-    "IQ4_XS", "MXFP4",
+    "IQ4_XS", "MXFP4", "INT8", "INT4_G32", "INT4_G64", "INT4_G128", "INT3_G64",
 )  # fmt: skip
 # (rows, cols): few rows, ragged chunks, shapes of small models, long rows
 SHAPES = ((16, 256), (64, 768), (576, 512), (48, 4096), (192, 1536))

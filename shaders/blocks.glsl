@@ -21,11 +21,15 @@
 #define BLOCKS_GRID 1
 #elif defined(TQ1_0)
 #define BLOCKS_TERNARY 1
+#elif defined(INT8) || defined(INT4_G32) || defined(INT4_G64) || defined(INT4_G128) \
+    || defined(INT3_G64)
+#define BLOCKS_INT 1
 #endif
-#if defined(BLOCKS_K) || defined(BLOCKS_CODES) || defined(BLOCKS_GRID) || defined(BLOCKS_TERNARY)
+#if defined(BLOCKS_K) || defined(BLOCKS_CODES) || defined(BLOCKS_GRID) \
+    || defined(BLOCKS_TERNARY) || defined(BLOCKS_INT)
 #define FETCHED 1  // decoded from a Chunk
 #endif
-#if defined(Q8_0) || defined(BLOCKS_CODES) || defined(BLOCKS_SIGNED)
+#if defined(Q8_0) || defined(INT8) || defined(BLOCKS_CODES) || defined(BLOCKS_SIGNED)
 #define SIGNED_BYTES 1  // quants are signed bytes
 #endif
 #if defined(Q4_1) || defined(Q5_1) || defined(Q4_K) || defined(Q5_K) || defined(Q2_K)
@@ -117,6 +121,8 @@ void chunk_bytes(uint g, out uvec4 a, out uvec4 b) {
 #include "blocks_codes.glsl"
 #elif defined(BLOCKS_GRID)
 #include "blocks_grid.glsl"
+#elif defined(BLOCKS_INT)
+#include "blocks_int.glsl"
 #else
 #include "blocks_ternary.glsl"
 #endif
@@ -167,13 +173,13 @@ void chunk_quants(uint g, out vec4 a[4], out vec4 b[4]) {
 #endif
 
 // What is taken off a quant before scaling, for the formats with a fixed offset; OFFSET_B in group b
-#if defined(Q4_0)
+#if defined(Q4_0) || defined(INT4_G32) || defined(INT4_G64) || defined(INT4_G128)
 const float QUANT_OFFSET = 8.0;
 #elif defined(Q5_0)
 const float QUANT_OFFSET = 16.0;
 #elif defined(Q6_K)
 const float QUANT_OFFSET = 32.0;
-#elif defined(Q3_K)
+#elif defined(Q3_K) || defined(INT3_G64)
 const float QUANT_OFFSET = 4.0;
 #elif defined(TQ1_0) || defined(TQ2_0)
 const float QUANT_OFFSET = 1.0;

@@ -1,6 +1,6 @@
-// INT8, INT4_G32/G64/G128 and INT3_G64: formats of int containers, one float32 scale per block of 32,
-// 64 or 128 values. engine/int_blocks.py orders the bytes of a chunk so that masks and shifts of whole
-// vectors give its quants.
+// INT8, INT4_G32, G64, G128 and INT3_G64: formats of int containers, one float32 scale per block of
+// 32, 64 or 128 values. engine/int_blocks.py orders the bytes of a chunk so that masks and shifts of
+// whole vectors give its quants.
 
 #if defined(INT4_G128)
 const uint CHUNKS_LOG = 2u;  // chunks per scale: 4

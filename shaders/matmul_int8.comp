@@ -1,6 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4]
+// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64]
 #include "types.glsl"
 #include "step.glsl"
 

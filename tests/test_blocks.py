@@ -16,6 +16,7 @@ def half(x: float) -> bytes:
 
 
 # One block of each format with few non-zero parts: bytes, and value by index (others: `rest`).
+HALF32 = np.float32(0.5).tobytes()
 BY_HAND: dict[str, tuple[bytes, dict[int, float], float]] = {
     "F32": (np.float32(1.5).tobytes(), {0: 1.5}, 0),
     "F16": (half(-0.25), {0: -0.25}, 0),
@@ -57,6 +58,12 @@ BY_HAND: dict[str, tuple[bytes, dict[int, float], float]] = {
     "IQ2_S": (half(1) + bytes([0] * 32 + [1] + [0] * 47), {0: -1.0}, 1.0),
     "IQ3_XXS": (half(1) + bytes([0] * 64 + [1] + [0] * 31), {0: -1.0, 7: -1.0}, 1.0),
     "IQ3_S": (half(1) + bytes([0] * 72 + [1] + [0] * 35), {0: -1.0}, 1.0),
+    # float32 scale 0.5 at the end; three bits: low pairs, then high bits
+    "INT8": (bytes([254] + [0] * 63) + HALF32, {0: -1.0}, 0),
+    "INT4_G32": (bytes([0xF0] + [0x88] * 15) + HALF32, {0: -4.0, 16: 3.5}, 0),
+    "INT4_G64": (bytes([0xF0] + [0x88] * 31) + HALF32, {0: -4.0, 16: 3.5}, 0),
+    "INT4_G128": (bytes([0xF0] + [0x88] * 63) + HALF32, {0: -4.0, 16: 3.5}, 0),
+    "INT3_G64": (bytes([3] + [0] * 15 + [0xFF] * 8) + HALF32, {0: 1.5}, 0),
 }  # fmt: skip
 
 

@@ -68,7 +68,8 @@ def case(m: Matrix) -> Case:
         "tokens": np.arange(m.rows, dtype=np.uint32), "w": m, "step": step_words(m.rows, 0),
         "x": np.full((m.rows, m.cols), np.nan, np.float32),
     }  # fmt: skip
-    return Case("", ops, {"n_embd": m.cols, "row0": 0, "rows": m.rows}, rows=m.rows)
+    params = {"n_embd": m.cols, "row0": 0, "rows": m.rows, "scale": 1.0}
+    return Case("", ops, params, rows=m.rows)
 
 
 @pytest.fixture(scope="module")
