@@ -14,6 +14,7 @@ from kompute_llm.engine.tokenizer import build_tokenizer
 
 GOLDEN = golden()
 VOCABS = sorted((GOLDEN / "tokenizers").glob("*.gguf")) if GOLDEN else []
+MODELS = sorted((GOLDEN / "models").glob("*F16.gguf")) if GOLDEN else []
 needs_golden = pytest.mark.skipif(not VOCABS, reason="no ../shared/golden beside the repository")
 PLAIN = {"add_special": False, "parse_special": False}
 FULL = {"add_special": True, "parse_special": True}
@@ -50,3 +51,15 @@ def test_demo_model_prompts() -> None:
         assert joined.hex() == run["cont_hex"]
         ends = [n for n, i in enumerate(run["cont_ids"]) if i in tok.end_ids]
         assert (ends[0] if ends else None) == run["first_eog"]
+
+
+@needs_golden
+@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
+def test_small_tokenizers_of_the_models(path: Path) -> None:
+    """Text comes back as it was, byte by byte; end tokens in it are found."""
+    tok = build_tokenizer(open_model(path))
+    for text in ("Hello, world 123!", "  naïve café\n\n\tяблоко 日本語 👩🏽\u200d💻", "\x00\x7f \r\n"):
+        ids = tok.encode(text, **PLAIN)
+        assert tok.decode_bytes(ids) == text.encode()
+    assert tok.eos is not None and tok.eos in tok.end_ids
+    assert tok.encode(f"a{tok.piece(tok.eos)}", **FULL)[-1] == tok.eos
