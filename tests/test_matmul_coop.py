@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from coop_emulation import LANES, emulated
 
+from kompute_llm.engine.blocks import FORMATS
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.harness import run_case, run_shader
+from kompute_llm.engine.plan import Buf
 from kompute_llm.kernels import (
     attention_prefill_coop,
+    cache_rows,
     matmul_coop,
     matmul_coop_add,
     matmul_coop_swiglu,
@@ -50,6 +53,13 @@ TILINGS = {
     "two stages": ("Q5_0", Tile(32, 16, 16, 16, 1, 2), matmul_coop_add.KERNEL, np.float16),
     "four subgroups": ("Q8_0", Tile(16, 64, 16, 16, 1), matmul_coop.KERNEL, np.float16),
     "gated": ("Q4_1", Tile(32, 16, 32, 16, 1), matmul_coop_swiglu.KERNEL, np.float16),
+    "2 bits": ("Q2_K", Tile(16, 16, 16, 16, 2), matmul_coop.KERNEL, np.float16),
+    "3 bits": ("Q3_K", Tile(16, 16, 16, 16, 2), matmul_coop_add.KERNEL, np.float16),
+    "codes": ("IQ4_XS", Tile(16, 16, 16, 16, 2), matmul_coop.KERNEL, np.float16),
+    "exponents": ("MXFP4", Tile(16, 16, 16, 16, 1), matmul_coop.KERNEL, np.float16),
+    "ternary": ("TQ1_0", Tile(16, 16, 16, 16, 1), matmul_coop.KERNEL, np.float16),
+    "codebook": ("IQ3_S", Tile(16, 16, 16, 16, 1), matmul_coop_add.KERNEL, np.float16),
+    "shifted codebook": ("IQ1_M", Tile(16, 16, 16, 16, 1), matmul_coop.KERNEL, np.float16),
 }
 
 
@@ -64,7 +74,7 @@ def test_product(vulkan: Device, name: str) -> None:
     """Tilings with one and two stages, teams, odd numbers of chunks, both kinds of inputs."""
     needs_lanes(vulkan)
     fmt, tile, kernel, dtype = TILINGS[name]
-    case = product_case(fmt, 256 if "K" in fmt else 96, kernel, dtype)
+    case = product_case(fmt, max(96, FORMATS[fmt].elems), kernel, dtype)
     rows = 80 if kernel is matmul_coop_swiglu.KERNEL else 40
     limits = Limits(subgroup_size=LANES)
     launch = launch_tile(tile, fmt, rows, 20, dtype is np.float32, limits)
@@ -72,22 +82,27 @@ def test_product(vulkan: Device, name: str) -> None:
     assert result.ok, (result.nmse, result.note)
 
 
-@pytest.mark.parametrize("subgroups,dtype", [(1, np.float32), (4, np.float16)])
-def test_attention(vulkan: Device, subgroups: int, dtype: Any) -> None:
-    """Ragged query tiles, a filled cache, grouped heads and a window; both kinds of results."""
+@pytest.mark.parametrize(
+    "subgroups,dtype,mix",
+    [(1, np.float32, ("F16", "F16")), (4, np.float16, ("F16", "F16")),
+     (1, np.float16, ("Q8_0", "Q4_0")), (1, np.float32, ("Q4_0", "F32"))],
+)  # fmt: skip
+def test_attention(vulkan: Device, subgroups: int, dtype: Any, mix: tuple[str, str]) -> None:
+    """Ragged query tiles, a filled cache, grouped heads and a window; both kinds of results;
+    caches of several types."""
     needs_lanes(vulkan)
     rng = np.random.default_rng(6)
     n, pos, dim = 70, 21, 16
     ops: dict[str, Array | Matrix] = {
         "qkv": rng.standard_normal((n, 4 * dim)).astype(np.float32),
-        "k": rng.standard_normal((pos + n, dim)).astype(np.float16),
-        "v": rng.standard_normal((pos + n, dim)).astype(np.float16),
+        **cache_rows.random_caches(rng, mix, pos + n, dim),
         "y": np.zeros((n, 2 * dim), dtype), "step": step_words(n, pos),
     }  # fmt: skip
     params = {"n_head": 2, "n_head_kv": 1, "head_dim": dim, "scale": 0.25, "window": 40}
     case = Case("attention", ops, params, rows=n, limit=2e-6)
-    build = "F16.HALF" if dtype is np.float16 else "F16.WIDE"
-    spec = (subgroups * LANES, LANES, dim, 32, 16, 16, 16)
+    caches = Buf("k", (pos + n, dim), mix[0]), Buf("v", (pos + n, dim), mix[1])
+    build = f"{cache_rows.build(*caches)}.{'HALF' if dtype is np.float16 else 'WIDE'}"
+    spec = (subgroups * LANES, LANES, dim, 32, 16, 16, 16, *cache_rows.types(*caches))
     launch = Launch(build, spec, (-(-n // (16 * subgroups)), 2, 1), LANES)
     result = run_case(vulkan, emulated(attention_prefill_coop.KERNEL, launch), case)
     assert result.ok, (result.nmse, result.note)
