@@ -59,12 +59,12 @@ class Buffers:
         """Fill constants and weights; `progress` as in WeightArena.load."""
         upload = Upload(self._device, self._algorithms)
         for index, rope in enumerate(ropes):
-            self._load_rope(upload, rope_name(index), rope)
+            name = rope_name(index)
+            if name in self.bufs:
+                self._load_rope(upload, name, rope.within(self.bufs[name].rows))
         self._weights.load(upload, progress)
 
     def _load_rope(self, upload: Upload, name: str, rope: RopeSpec) -> None:
-        if name not in self.bufs:
-            return
         n_ctx = self.bufs[name].rows
         for start in range(0, n_ctx, ROPE_ROWS):
             rows = rope_table(rope, min(n_ctx, start + ROPE_ROWS), start)

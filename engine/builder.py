@@ -11,10 +11,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..kernels import embed, norm_matvec, rope_kv, rope_kv_halves
+from ..kernels import (
+    embed,
+    gelu_mul,
+    matvec,
+    norm_add,
+    norm_matvec,
+    norm_rope_kv,
+    rope_kv,
+    rope_kv_halves,
+    softcap,
+)
 from ..kernels.kernel import Kernel
 from ..kernels.matvec_launch import ALL_FORMATS
 from . import step
+from .heads import PLAIN, HeadOps
 from .plan import Buf, Dispatch, Operand, Phase, Role, Weight
 from .rope import rope_name
 from .spec_model import LayerSpec, ModelSpec
@@ -117,10 +128,13 @@ class Builder(ABC):
             self.add(embed.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, x=x)
 
     @abstractmethod
-    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], layer: int, ops: HeadOps = PLAIN
+    ) -> Buf:
         """[Q; K; V] (rmsnorm(x) * gain), q and k rotated, k and v written into the cache.
 
-        `names`: one tensor of all three, or one for each. Returns the buffer with q.
+        `names`: one tensor of all three, or one for each; only q where the layer uses another's
+        cache. Without a gain x is not normalised. Returns the buffer with q.
         """
 
     @abstractmethod
@@ -132,8 +146,22 @@ class Builder(ABC):
         """y += W x, the residual connection; `gain`: of the norm that reads y next."""
 
     @abstractmethod
-    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
-        """y = silu(G xn) * (U xn) with xn = rmsnorm(x) * gain.
+    def project_norm_add(
+        self, x: Buf, name: str, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """y = (y + rmsnorm(W x) * norm) * scale; `gain`: of the norm that reads y next, or ""."""
+
+    def norm_add(
+        self, x: Buf, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """y = (y + rmsnorm(x) * norm) * scale; `gain`: of the norm that reads y next."""
+        self.norm_add_groups(x, norm, y, phase, x.cols, self.spec.eps, scale)
+
+    @abstractmethod
+    def gated(
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
+    ) -> None:
+        """y = silu(G xn) * (U xn), or with gelu, and xn = rmsnorm(x) * gain (x without a gain).
 
         `names`: gate and up, or one tensor that holds the rows of both.
         """
@@ -149,6 +177,24 @@ class Builder(ABC):
         `gain`: of the norm before them; `after`: of the norm that reads x next.
         """
 
+    @abstractmethod
+    def narrow(self, x: Buf, name: str, rows: int, cols: int, y: Buf, phase: Phase) -> None:
+        """y = W x for a matrix of few rows or columns, factors in float32 where possible."""
+
+    def gelu_mul(self, y: Buf, e: Buf, cols: int, part: int, phase: Phase) -> None:
+        """y = gelu(y) * e, the `cols` columns number `part` of e."""
+        params: Push = {
+            "cols": cols, "y_stride": y.cols, "e_stride": e.cols, "e_off": part * cols,
+        }  # fmt: skip
+        self.add(gelu_mul.KERNEL, phase, f"{y.name}.{part}", params, y=y, e=e)
+
+    def softcap(self, logits: Buf) -> None:
+        """Logits of all rows within the spec's bound, if it has one."""
+        if self.spec.logit_softcap:
+            params: Push = {"cols": logits.cols, "rows": logits.rows,
+                            "cap": self.spec.logit_softcap}  # fmt: skip
+            self.add(softcap.KERNEL, Phase.HEAD, "softcap", params, y=logits)
+
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
         """logits = W (rmsnorm(x) * gain) for the last token."""
         self.norm_project_last(x, gain, [name], [self.spec.n_vocab], logits, Phase.HEAD)
@@ -163,6 +209,53 @@ class Builder(ABC):
         for w, first in self.weights.rows(names, rows, x.cols):
             params = self.product(w, x.cols, y, first) | {"eps": self.spec.eps}
             self.add(norm_matvec.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
+
+    def project_last(
+        self, x: Buf, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+    ) -> None:
+        """y = [W1; W2; …] x for the only token of a plan, in float32."""
+        for w, first in self.weights.rows(names, rows, x.cols):
+            self.add(matvec.KERNEL, phase, w.name, self.product(w, x.cols, y, first), x=x, w=w, y=y)
+
+    def narrow_last(
+        self, x: Buf, name: str, rows: int, cols: int, y: Buf, phase: Phase
+    ) -> None:
+        """y = W x for the only token of a plan; both buffers are wide enough for padding."""
+        w = self.weights.padded(name, rows, cols)
+        self.add(matvec.KERNEL, phase, name, self.product(w, w.cols, y, 0), x=x, w=w, y=y)
+
+    def norm_add_groups(
+        self, x: Buf, norm: str, y: Buf, phase: Phase, cols: int, eps: float, scale: float
+    ) -> None:
+        """y = (y + rmsnorm(x) * norm) * scale for every `cols` values of a row."""
+        params: Push = {"cols": cols, "groups": x.cols // cols, "eps": eps, "scale": scale}
+        g = self.weights.vector(norm, cols)
+        self.add(norm_add.KERNEL, phase, norm, params, x=x, g=g, y=y)
+
+    def finish_heads(self, qkv: Buf, layer: int, ops: HeadOps) -> Buf:
+        """Biases, norms and rotation of heads, and the cache write; the buffer that then has q."""
+        s, own = self.layer(layer), self.layer(layer).cache == layer
+        if ops == PLAIN and own:
+            self.rope_and_store(qkv, layer)
+            return qkv
+        y = self.buf(f"heads.{s.qkv_dim}", s.qkv_dim)
+        q_group = (s.q_dim if ops.over_all else s.head_dim) if ops.q_norm else 0
+        k_group = (s.kv_dim if ops.over_all else s.head_dim) if ops.k_norm else 0
+        whole = len(ops.bias) == 1
+        sizes = [s.qkv_dim] if whole else [s.q_dim, s.kv_dim, s.kv_dim]
+        rope = self.spec.ropes[s.rope]
+        params = self.heads(layer) | {
+            "apart": 1 if rope.mode == "interleaved" else rope.dims // 2,
+            "q_group": q_group, "k_group": k_group, "v_group": s.head_dim if ops.v_norm else 0,
+            "eps": self.spec.eps, "writes": int(own),
+        }  # fmt: skip
+        self.add(
+            norm_rope_kv.KERNEL, Phase.QKV, f"blk.{layer}.heads", params, qkv=qkv,
+            rope=self.rope(layer), bias=self.weights.vectors(ops.bias or ("", "", ""), sizes),
+            g=self.weights.vectors((ops.q_norm, ops.k_norm), (q_group or 1, k_group)), y=y,
+            k=self.cache("k", layer), v=self.cache("v", layer),
+        )  # fmt: skip
+        return y
 
     def rope_and_store(self, qkv: Buf, layer: int) -> None:
         """Rotate q and k, write k and v into the layer's cache."""
@@ -198,6 +291,8 @@ class Builder(ABC):
     def qkv_rows(self, names: Sequence[str], layer: int) -> list[int]:
         """Rows of each of the projections that make q, k and v."""
         s = self.layer(layer)
+        if s.cache != layer:
+            return [s.q_dim]
         return [s.qkv_dim] if len(names) == 1 else [s.q_dim, s.kv_dim, s.kv_dim]
 
     def gated_rows(self, names: Sequence[str], n_ff: int) -> list[int]:

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from ..kernels import (
     attention_prefill,
     attention_prefill_coop,
+    geglu,
     matmul,
     matmul_add,
     matmul_coop,
     matmul_coop_add,
+    matmul_coop_geglu,
     matmul_coop_swiglu,
     matmul_int8,
     matmul_int8_add,
+    quantize_geglu,
     quantize_norm,
     quantize_rows,
     quantize_swiglu,
@@ -26,6 +29,7 @@ from ..kernels.quantize_layout import row_words
 from .builder import Builder, Push
 from .builder_mla import batch_latent
 from .builder_moe_batch import batch_experts
+from .heads import PLAIN, HeadOps
 from .plan import Buf, Phase
 
 
@@ -41,6 +45,13 @@ FORMS = {
     "f32": Form(matmul.KERNEL, matmul_add.KERNEL),
     "f16": Form(matmul_coop.KERNEL, matmul_coop_add.KERNEL),
     "int8": Form(matmul_int8.KERNEL, matmul_int8_add.KERNEL),
+}
+
+
+# by activation: the gate in float32; on matrix cores with both projections; to float16 or int8
+GATES = {
+    "silu": (swiglu.KERNEL, matmul_coop_swiglu.KERNEL, quantize_swiglu.KERNEL),
+    "gelu": (geglu.KERNEL, matmul_coop_geglu.KERNEL, quantize_geglu.KERNEL),
 }
 
 
@@ -61,7 +72,9 @@ class BatchBuilder(Builder):
         return Buf(f"{name}.int8", (self.opts.batch, row_words(width)), "U32")
 
     def normed(self, x: Buf, gain: str, phase: Phase) -> Buf:
-        """rmsnorm(x) * gain in the form that the products read."""
+        """rmsnorm(x) * gain, or x without a gain, in the form that the products read."""
+        if not gain:
+            return self.as_factor(x, phase)
         y, g = self.factor("normed", x.cols), self.weights.vector(gain, x.cols)
         if self.opts.products == "f32":
             params: Push = {"n_embd": x.cols, "eps": self.spec.eps}
@@ -79,12 +92,22 @@ class BatchBuilder(Builder):
             params = self.product(w, cols, y, first) | {"x_stride": x.cols}
             self.add(self.form.matmul, phase, w.name, params, x=x, w=w, y=y)
 
-    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
-        """Norm, projections, rotation and cache write."""
+    def as_factor(self, x: Buf, phase: Phase) -> Buf:
+        """A float32 buffer in the form that the products read."""
+        if self.opts.products == "f32":
+            return x
+        out = self.factor(x.name, x.cols)
+        params: Push = {"cols": x.cols, "x_stride": x.cols, "y_stride": out.cols}
+        self.add(quantize_rows.KERNEL, phase, x.name, params, x=x, y=out)
+        return out
+
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], layer: int, ops: HeadOps = PLAIN
+    ) -> Buf:
+        """Norm, projections, what heads go through and the cache write."""
         y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
         self.project(self.normed(x, gain, Phase.QKV), names, rows, x.cols, y, Phase.QKV)
-        self.rope_and_store(y, layer)
-        return y
+        return self.finish_heads(y, layer, ops)
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Causal attention; the result in the form that the next product reads."""
@@ -95,8 +118,7 @@ class BatchBuilder(Builder):
         kernel = attention_prefill_coop.KERNEL if on_cores else attention_prefill.KERNEL
         self.add(kernel, phase, label, self.attention(layer), qkv=qkv, k=k, v=v, y=direct)
         if direct.name != out.name:
-            rows: Push = {"cols": y.cols, "x_stride": y.cols, "y_stride": out.cols}
-            self.add(quantize_rows.KERNEL, phase, label, rows, x=y, y=out)
+            self.as_factor(y, phase)
 
     def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
         """One product that adds to y."""
@@ -113,7 +135,25 @@ class BatchBuilder(Builder):
         """See builder_moe_batch.py."""
         batch_experts(self, x, gain, layer, after)
 
-    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
+    def project_norm_add(
+        self, x: Buf, name: str, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """A product, then the norm and the sum."""
+        product = self.buf("product", y.cols)
+        self.project(self.factor(x.name, x.cols), [name], [y.cols], x.cols, product, phase)
+        self.norm_add(product, norm, y, phase, gain, scale)
+
+    def narrow(self, x: Buf, name: str, rows: int, cols: int, y: Buf, phase: Phase) -> None:
+        """A product in float16 on matrix cores, else in float32."""
+        w, f16 = self.weights.padded(name, rows, cols), self.opts.products == "f16"
+        factor = self.as_factor(x, phase) if f16 else x
+        kernel = matmul_coop.KERNEL if f16 else matmul.KERNEL
+        params = self.product(w, w.cols, y, 0) | {"x_stride": factor.cols}
+        self.add(kernel, phase, name, params, x=factor, w=w, y=y)
+
+    def gated(
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
+    ) -> None:
         """Both projections and the gate in one kernel on matrix cores, else in two."""
         n_ff, phase, label = y.cols, Phase.FFN, "|".join(names)
         normed, out = self.normed(x, gain, phase), self.factor(y.name, n_ff)
@@ -121,12 +161,12 @@ class BatchBuilder(Builder):
         if self.opts.products == "f16" and self.stacks(names, n_ff, x.cols):
             ((w, _),) = self.weights.rows(names, rows, x.cols)
             params = self.product(w, x.cols, out, 0) | {"rows": n_ff, "x_stride": normed.cols}
-            self.add(matmul_coop_swiglu.KERNEL, phase, w.name, params, x=normed, w=w, y=out)
+            self.add(GATES[gate][1], phase, w.name, params, x=normed, w=w, y=out)
             return
         both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
         self.project(normed, names, rows, x.cols, both, phase)
         if self.opts.products == "f32":
-            self.add(swiglu.KERNEL, phase, label, {"n_ff": n_ff}, gu=both, y=out)
+            self.add(GATES[gate][0], phase, label, {"n_ff": n_ff}, gu=both, y=out)
         else:
             params = {"cols": n_ff, "y_stride": out.cols}
-            self.add(quantize_swiglu.KERNEL, phase, label, params, gu=both, y=out)
+            self.add(GATES[gate][2], phase, label, params, gu=both, y=out)

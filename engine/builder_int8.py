@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from ..kernels import (
     attention_q8,
     matvec_q8_add,
+    norm_add_q8,
+    norm_matvec_q8,
+    norm_matvec_q8_geglu,
     norm_matvec_q8_swiglu,
     q8,
     qkv_rope_q8,
@@ -22,6 +25,7 @@ from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
 from .builder_mla import int8_latent
 from .builder_moe import int8_experts
 from .container import Container
+from .heads import PLAIN, HeadOps
 from .plan import Buf, Operand, Phase, Role
 
 
@@ -48,21 +52,30 @@ class Int8Builder(Builder):
             ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
         )  # fmt: skip
 
-    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
+    def norm_of(self, x: Buf, gain: str) -> tuple[Buf, float]:
+        """Sums of squares and eps of the norm that x goes through. Without a gain it is none:
+        1 / sqrt(0 + 1)."""
+        if gain:
+            return self.squares(x), self.spec.eps
+        widest = max(self.spec.n_embd, *(max(s.q_dim, s.n_ff) for s in self.spec.layers))
+        return Buf("zeros", (widest // q8.GROUP,), role=Role.STATE), 1.0
+
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], layer: int, ops: HeadOps = PLAIN
+    ) -> Buf:
         """One kernel per weight format; rotation and cache write fused for neighbouring pairs.
 
         Not fused into caches that are quantized: groups of 32 values need a kernel of their own.
         Nor with formats that have no int8 kernels.
         """
-        y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
+        y, rows, s = self.qkv_buf(layer), self.qkv_rows(names, layer), self.layer(layer)
         k, v = self.cache("k", layer), self.cache("v", layer)
-        interleaved = self.spec.ropes[self.layer(layer).rope].mode == "interleaved"
         stacks = list(self.weights.rows(names, rows, x.cols))
         known = all(w.fmt.name in q8.FORMATS for w, _ in stacks)
-        if not (known and interleaved and qkv_rope_q8.suits(k, v)):
+        pairs = self.spec.ropes[s.rope].mode == "interleaved" and qkv_rope_q8.suits(k, v)
+        if not (known and pairs and gain and ops == PLAIN and s.cache == layer):
             normed_product(self, x, gain, names, rows, y, Phase.QKV)
-            self.rope_and_store(y, layer)
-            return y
+            return self.finish_heads(y, layer, ops)
         for w, first in stacks:
             params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": self.spec.eps}
             a = self.quantized(x, "xq", "xs") | {"w": w, "ssq": self.squares(x), "y": y}
@@ -100,18 +113,47 @@ class Int8Builder(Builder):
         """See builder_moe.py."""
         int8_experts(self, x, gain, layer, after)
 
-    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
+    def project_norm_add(
+        self, x: Buf, name: str, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """A product, then norm, sum and quantization."""
+        product, (zeros, one) = self.buf("product", y.cols), self.norm_of(x, "")
+        for w, first in self.weights.rows([name], [y.cols], x.cols):
+            params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": one}
+            self.add(
+                norm_matvec_q8.KERNEL, phase, w.name, params, w=w, ssq=zeros, y=product,
+                **self.quantized(x, "xq", "xs"),
+            )  # fmt: skip
+        self.norm_add(product, norm, y, phase, gain, scale)
+
+    def norm_add(
+        self, x: Buf, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """The sum too is quantized for the next norm."""
+        post, g = self.weights.vector(norm, y.cols), self.weights.vector(gain, y.cols)
+        params: Push = {"cols": y.cols, "eps": self.spec.eps, "scale": scale}
+        self.add(
+            norm_add_q8.KERNEL, phase, norm, params, x=x, post=post, g=g, y=y,
+            ssq=self.squares(y), **self.quantized(y, "yq", "ys"),
+        )  # fmt: skip
+
+    def narrow(self, x: Buf, name: str, rows: int, cols: int, y: Buf, phase: Phase) -> None:
+        """One mat-vec in float32."""
+        self.narrow_last(x, name, rows, cols, y, phase)
+
+    def gated(
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
+    ) -> None:
         """Norm, both projections, gate and quantization in one kernel where the weights stack."""
-        n_ff = y.cols
+        n_ff, (ssq, eps) = y.cols, self.norm_of(x, gain)
         stacks = list(self.weights.rows(names, self.gated_rows(names, n_ff), x.cols))
         if len(stacks) > 1 or stacks[0][0].fmt.name not in q8.FORMATS:
-            gated_apart(self, x, gain, names, y)
+            gated_apart(self, x, gain, names, y, gate)
             return
-        w = stacks[0][0]
+        kernel, w = norm_matvec_q8_geglu if gate == "gelu" else norm_matvec_q8_swiglu, stacks[0][0]
         self.add(
-            norm_matvec_q8_swiglu.KERNEL, Phase.FFN, w.name,
-            {"cols": x.cols, "rows": n_ff, "eps": self.spec.eps}, w=w, ssq=self.squares(x),
-            **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
+            kernel.KERNEL, Phase.FFN, w.name, {"cols": x.cols, "rows": n_ff, "eps": eps}, w=w,
+            ssq=ssq, **self.quantized(x, "xq", "xs"), **self.quantized(y, "yq", "ys"),
         )  # fmt: skip
 
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
@@ -120,7 +162,9 @@ class Int8Builder(Builder):
 
 
 # Small matrices that are multiplied in float32, and layers that no plan uses
-_OWN_FORM = re.compile(r"ffn_gate_inp|\.bias$|attn_[kv]_b\.|indexer\.|nextn\.")
+_OWN_FORM = re.compile(
+    r"ffn_gate_inp|\.bias$|attn_[kv]_b\.|indexer\.|nextn\.|inp_gate\.|\d\.proj\."
+)
 
 
 def takes_batches(container: Container) -> bool:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..kernels import norm_matvec, norm_matvec_q8, q8, swiglu_q8
+from ..kernels import geglu_q8, matvec, norm_matvec, norm_matvec_q8, q8, swiglu_q8
 from .plan import Buf, Phase
 
 if TYPE_CHECKING:
@@ -24,24 +24,30 @@ def normed_product(
     b: Int8Builder, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf,
     phase: Phase,
 ) -> None:  # fmt: skip
-    """y = [W1; W2; …] (rmsnorm(x) * gain), one kernel per run of a format; y row 0."""
+    """y = [W1; W2; …] (rmsnorm(x) * gain), or of x without a gain; one kernel per run of a
+    format; y row 0."""
+    ssq, eps = b.norm_of(x, gain)
     for w, first in b.weights.rows(names, rows, x.cols):
         if w.fmt.name in q8.FORMATS:
-            own = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": b.spec.eps}
-            ops = b.quantized(x, "xq", "xs") | {"ssq": b.squares(x)}
+            own = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": eps}
+            ops = b.quantized(x, "xq", "xs") | {"ssq": ssq}
             b.add(norm_matvec_q8.KERNEL, phase, w.name, own, w=w, y=y, **ops)
+        elif not gain:
+            b.add(matvec.KERNEL, phase, w.name, b.product(w, x.cols, y, first), x=x, w=w, y=y)
         else:
             params = b.product(w, x.cols, y, first) | {"eps": b.spec.eps}
             g = b.weights.vector(gain, x.cols)
             b.add(norm_matvec.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
 
 
-def gated_apart(b: Int8Builder, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
-    """y = silu(G xn) * (U xn) in int8, gate and up one after the other."""
+def gated_apart(
+    b: Int8Builder, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str
+) -> None:
+    """y = silu(G xn) * (U xn) in int8, or with gelu, gate and up one after the other."""
     n_ff, phase = y.cols, Phase.FFN
     both = b.buf(f"gate_up.{n_ff}", 2 * n_ff)
     normed_product(b, x, gain, names, b.gated_rows(names, n_ff), both, phase)
     b.add(
-        swiglu_q8.KERNEL, phase, "|".join(names), {"n_ff": n_ff}, gu=both,
-        **b.quantized(y, "yq", "ys"),
+        (geglu_q8 if gate == "gelu" else swiglu_q8).KERNEL, phase, "|".join(names),
+        {"n_ff": n_ff}, gu=both, **b.quantized(y, "yq", "ys"),
     )  # fmt: skip

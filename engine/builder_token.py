@@ -4,22 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernels import attention, attention_combine, matvec_add, norm_matvec_swiglu, swiglu
+from ..kernels import (
+    attention,
+    attention_combine,
+    geglu,
+    matvec_add,
+    norm_matvec_geglu,
+    norm_matvec_swiglu,
+    swiglu,
+)
 from .builder import Builder, Push
 from .builder_mla import token_latent
 from .builder_moe import token_experts
+from .heads import PLAIN, HeadOps
 from .plan import Buf, Phase
+
+# by activation: the gate alone, and with norm and both projections
+GATES = {
+    "silu": (swiglu.KERNEL, norm_matvec_swiglu.KERNEL),
+    "gelu": (geglu.KERNEL, norm_matvec_geglu.KERNEL),
+}
 
 
 class TokenBuilder(Builder):
     """One token, float32."""
 
-    def qkv(self, x: Buf, gain: str, names: Sequence[str], layer: int) -> Buf:
-        """Norm and projections fused, then rotation and cache write."""
+    def qkv(
+        self, x: Buf, gain: str, names: Sequence[str], layer: int, ops: HeadOps = PLAIN
+    ) -> Buf:
+        """Norm and projections fused, then what heads go through and the cache write."""
         y, rows = self.qkv_buf(layer), self.qkv_rows(names, layer)
-        self.norm_project_last(x, gain, names, rows, y, Phase.QKV)
-        self.rope_and_store(y, layer)
-        return y
+        self.read(x, gain, names, rows, y, Phase.QKV)
+        return self.finish_heads(y, layer, ops)
+
+    def read(
+        self, x: Buf, gain: str, names: Sequence[str], rows: Sequence[int], y: Buf, phase: Phase
+    ) -> None:
+        """y = [W1; W2; …] x, normalised if there is a gain."""
+        if gain:
+            self.norm_project_last(x, gain, names, rows, y, phase)
+        else:
+            self.project_last(x, names, rows, y, phase)
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Splits of the context side by side, then joined."""
@@ -45,15 +70,29 @@ class TokenBuilder(Builder):
         """See builder_moe.py."""
         token_experts(self, x, gain, layer, after)
 
-    def gated(self, x: Buf, gain: str, names: Sequence[str], y: Buf) -> None:
+    def project_norm_add(
+        self, x: Buf, name: str, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
+    ) -> None:
+        """A mat-vec, then the norm and the sum."""
+        product = self.buf("product", y.cols)
+        self.project_last(x, [name], [y.cols], product, phase)
+        self.norm_add(product, norm, y, phase, gain, scale)
+
+    def narrow(self, x: Buf, name: str, rows: int, cols: int, y: Buf, phase: Phase) -> None:
+        """One mat-vec."""
+        self.narrow_last(x, name, rows, cols, y, phase)
+
+    def gated(
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
+    ) -> None:
         """Norm, both projections and the gate in one kernel where the weights stack."""
         n_ff, phase, rows = y.cols, Phase.FFN, self.gated_rows(names, y.cols)
-        if not self.stacks(names, n_ff, x.cols):
+        if not gain or not self.stacks(names, n_ff, x.cols):
             both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
-            self.norm_project_last(x, gain, names, rows, both, phase)
-            self.add(swiglu.KERNEL, phase, "|".join(names), {"n_ff": n_ff}, gu=both, y=y)
+            self.read(x, gain, names, rows, both, phase)
+            self.add(GATES[gate][0], phase, "|".join(names), {"n_ff": n_ff}, gu=both, y=y)
             return
         ((w, _),) = self.weights.rows(names, rows, x.cols)
         g = self.weights.vector(gain, x.cols)
         params = self.product(w, x.cols, y, 0) | {"rows": n_ff, "eps": self.spec.eps}
-        self.add(norm_matvec_swiglu.KERNEL, phase, w.name, params, x=x, g=g, w=w, y=y)
+        self.add(GATES[gate][1], phase, w.name, params, x=x, g=g, w=w, y=y)

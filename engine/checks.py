@@ -19,7 +19,10 @@ from .spec_model import ModelSpec
 MAX_LISTED = 12
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 # Tables that old converters wrote although they follow from other keys.
-_DERIVED = ("rope_freqs.weight", "attn_rot_embd.weight", "attn_rot_embd", "rope.freqs")
+_DERIVED = (
+    "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight",
+    "attn_rot_embd.weight", "attn_rot_embd", "rope.freqs",
+)  # fmt: skip
 
 
 def layer_tensors(c: Container) -> frozenset[str]:
@@ -69,7 +72,7 @@ def _check_unused(c: Container, s: ModelSpec, shapes: Shapes) -> None:
             f"is {s.n_layer}, but the file has tensors of further layers: {by_layer(extra)}",
             f"key '{s.arch}.block_count'",
         )
-    known = ("blk.", "output", "token_embd", "token_types", "position_embd", "rope_")
+    known = ("blk.", "output", "token_embd", "token_types", "position_embd", "rope_", "per_layer_")
     harmful = [n for n in unused if n.startswith(known)]
     if harmful:
         raise ModelError(

@@ -97,8 +97,8 @@ class CpuRunner:
         self._feed = self._bind(f.prefill(self.batch, (history,)))
         self._score = self._bind(f.score())
         for i, rope in enumerate(self.spec.ropes):
-            if rope_name(i) in self._storage.arrays:
-                self._storage.arrays[rope_name(i)][...] = rope_table(rope, self.n_ctx)
+            if (name := rope_name(i)) in self._storage.arrays:
+                self._storage.arrays[name][...] = rope_table(rope.within(self.n_ctx), self.n_ctx)
 
     def _bind(self, plan: Plan) -> Compiled:
         self._storage.allocate(plan)

@@ -34,7 +34,7 @@ class Forward:
             if dim % 4:
                 raise ModelError(container.path, f"head size {dim} is no multiple of 4")
         self.spec, self.opts = spec, opts
-        self.weights = Weights(container, opts.binding_bytes)
+        self.weights = Weights(container, opts.binding_bytes, {NORM: spec.logit_scale})
         self._output = "token_embd.weight" if spec.tied else "output.weight"
 
     def _single(self) -> Builder:
@@ -43,6 +43,10 @@ class Forward:
 
     def _layers(self, b: Builder) -> Buf:
         return FAMILIES[self.spec.arch].layers(b)
+
+    def _head(self, b: Builder, x: Buf) -> None:
+        b.head(x, NORM, self._output, self.logits)
+        b.softcap(self.logits)
 
     @property
     def step(self) -> Buf:
@@ -69,7 +73,7 @@ class Forward:
     def decode(self, sampling: Sequence[Dispatch] = ()) -> Plan:
         """One token: embedding, layers, head, then the sampling dispatches over `logits`."""
         b = self._single()
-        b.head(self._layers(b), NORM, self._output, self.logits)
+        self._head(b, self._layers(b))
         return Plan(1, (*b.out, *sampling), "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
@@ -77,7 +81,7 @@ class Forward:
         b = BatchBuilder(self.spec, self.opts, self.weights) if rows > 1 else self._single()
         x = self._layers(b)
         if head:
-            b.head(x, NORM, self._output, self.logits)
+            self._head(b, x)
         return Plan(rows, (*b.out, *tail), f"prefill {rows}")
 
     def score(self) -> Plan:
@@ -90,4 +94,5 @@ class Forward:
             b.opts = replace(b.opts, products="f32")
         normed = b.normed(x, NORM, Phase.HEAD)
         b.project(normed, names, rows, x.cols, self.all_logits, Phase.HEAD)
+        b.softcap(self.all_logits)
         return Plan(self.all_logits.rows, tuple(b.out), "score")

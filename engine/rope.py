@@ -7,7 +7,7 @@ YaRN is arXiv:2309.00071. Pair i of a head turns by pos * base^(-2i/dims) / freq
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ class RopeSpec:
 
     `mode` "interleaved" pairs (0, 1), (2, 3), …; "halves" pairs (i, i + dims/2). `factor` is by how
     much the context was stretched beyond `orig_ctx` positions. `freq_factors` divide the angle,
-    float32 (dims/2,).
+    float32 (dims/2,); `long_factors` take their place in contexts beyond `orig_ctx` (LongRoPE,
+    arXiv:2402.13753). The context as allocated decides, so that keys in the cache stay valid.
     """
 
     dims: int
@@ -37,6 +38,13 @@ class RopeSpec:
     beta_slow: float = 1.0
     freq_factors: Floats | None = None
     mode: str = "interleaved"
+    long_factors: Floats | None = None
+
+    def within(self, n_ctx: int) -> RopeSpec:
+        """The rope of a context of `n_ctx` positions."""
+        if self.long_factors is None or n_ctx <= self.orig_ctx:
+            return self
+        return replace(self, freq_factors=self.long_factors, long_factors=None)
 
     @property
     def magnitude(self) -> float:

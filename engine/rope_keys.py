@@ -14,9 +14,11 @@ from .container import Container
 from .keys import Keys
 from .rope import Floats, RopeSpec
 
-SCALINGS = ("none", "linear", "yarn")
+SCALINGS = ("none", "linear", "yarn", "longrope")
 FREQ_BASE = 10000.0
 MAX_FACTOR = 1e6
+SHORT, LONG = "rope_factors_short.weight", "rope_factors_long.weight"
+LONG_NOTE = "longrope: long factors in contexts above the original length, else short ones"
 
 
 def rope_spec(
@@ -40,6 +42,8 @@ def rope_spec(
     if scaling == "none" or (scaling == "linear" and factor == 1.0):
         scaling, factor = "none", 1.0
     attn = k.real("rope.scaling.attn_factor", 0.0, MAX_FACTOR, 1.0)
+    if scaling == "longrope" or LONG in c.tensors:
+        return _longrope(c, k, dims, base, factor, attn, n_ctx, mode), [*notes, LONG_NOTE]
     factors = freq_factors(c, dims)
     if factors is not None:
         notes.append("rope_freqs.weight: frequency factors applied")
@@ -81,11 +85,25 @@ def _yarn(
     )
 
 
-def freq_factors(c: Container, dims: int) -> Floats | None:
-    """rope_freqs.weight (dims/2,) float32, or None when absent (Llama 3.1 has them)."""
-    if "rope_freqs.weight" not in c.tensors:
+def _longrope(
+    c: Container, k: Keys, dims: int, base: float, factor: float, attn: float, n_ctx: int, mode: str
+) -> RopeSpec:
+    short, long = freq_factors(c, dims, SHORT), freq_factors(c, dims, LONG)
+    if short is None or long is None:
+        raise k.fail("rope.scaling.type", f"longrope needs the tensors {SHORT} and {LONG}")
+    orig = k.integer("rope.scaling.original_context_length", 1, (1 << 31) - 1, n_ctx)
+    scaling = "none" if factor == 1.0 else "linear"
+    return RopeSpec(
+        dims, base, scaling, factor, orig_ctx=orig, attn_factor=attn, freq_factors=short,
+        long_factors=long, mode=mode,
+    )  # fmt: skip
+
+
+def freq_factors(c: Container, dims: int, name: str = "rope_freqs.weight") -> Floats | None:
+    """Factors (dims/2,) float32, or None when absent (Llama 3.1 has rope_freqs.weight)."""
+    if name not in c.tensors:
         return None
-    factors = c.vector("rope_freqs.weight", dims // 2)
+    factors = c.vector(name, dims // 2)
     if not np.all(np.isfinite(factors) & (factors > 0)):
-        raise c.fail("rope_freqs.weight", "holds values that are not finite and above 0")
+        raise c.fail(name, "holds values that are not finite and above 0")
     return factors

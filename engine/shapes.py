@@ -42,6 +42,30 @@ def attention(s: ModelSpec, layer: LayerSpec) -> Shapes:
     return qkv | {"attn_output.weight": (s.n_embd, layer.q_dim)}
 
 
+def attention_bias(s: ModelSpec, layer: LayerSpec) -> Shapes:
+    """Biases of queries, keys and values, where the model has some."""
+    sizes = {
+        "attn_qkv.bias": layer.qkv_dim, "attn_q.bias": layer.q_dim,
+        "attn_k.bias": layer.kv_dim, "attn_v.bias": layer.kv_dim,
+    }  # fmt: skip
+    return {name: (size,) for name, size in sizes.items() if name in s.has}
+
+
+def head_norms(s: ModelSpec, layer: LayerSpec) -> Shapes:
+    """Norms of queries and keys, head by head."""
+    return {"attn_q_norm.weight": (layer.head_dim,), "attn_k_norm.weight": (layer.head_dim,)}
+
+
+def post_norms(s: ModelSpec, layer: LayerSpec) -> Shapes:
+    """Norms behind attention and feed-forward network."""
+    return {"post_attention_norm.weight": (s.n_embd,), "post_ffw_norm.weight": (s.n_embd,)}
+
+
+def stacked_ffn(s: ModelSpec, layer: LayerSpec) -> Shapes:
+    """Gate and up in one tensor, and down."""
+    return {"ffn_up.weight": (2 * layer.n_ff, s.n_embd), "ffn_down.weight": (s.n_embd, layer.n_ff)}
+
+
 def gated_ffn(s: ModelSpec, layer: LayerSpec) -> Shapes:
     """Gate, up and down of a dense layer."""
     return {

@@ -6,7 +6,10 @@ optional keys that change results leave a note in `ModelSpec.notes`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from .checks import layer_tensors
 from .container import Container
@@ -61,6 +64,30 @@ def layer_specs(k: Keys, window: int = 0) -> tuple[LayerSpec, ...]:
     dim = head_dim(k, n_embd, n_head)
     n_ff = k.uniform("feed_forward_length", n_layer, 1, MAX_WIDTH)
     return tuple(LayerSpec(i, n_head, n_head_kv, dim, n_ff, window) for i in range(n_layer))
+
+
+def local_layers(k: Keys, n_layer: int, period: int) -> tuple[bool, ...]:
+    """Which layers see a window only: an array of the file, or all but every n-th layer, where n
+    is the file's or `period`; 0 is all of them."""
+    key = "attention.sliding_window_pattern"
+    value = k.get(key)
+    if isinstance(value, np.ndarray | list):
+        if len(value) != n_layer:
+            raise k.fail(key, f"expected {n_layer} values, one per layer, got {len(value)}")
+        return tuple(bool(v) for v in value)
+    n = k.integer(key, 0, MAX_LAYERS, period)
+    return tuple(n == 0 or i % n < n - 1 for i in range(n_layer))
+
+
+def with_windows(
+    k: Keys, layers: tuple[LayerSpec, ...], period: int, window: int, rope: int = 0
+) -> tuple[LayerSpec, ...]:
+    """Layers of which the local ones get a window and the rope number `rope`."""
+    local = local_layers(k, len(layers), period)
+    return tuple(
+        replace(layer, window=window, rope=rope) if is_local else layer
+        for layer, is_local in zip(layers, local, strict=True)
+    )
 
 
 def check_groups(k: Keys, n_head: int, n_head_kv: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from .blocks import FORMATS, Floats, Matrix
 from .container import Container
@@ -18,9 +19,12 @@ CHUNK = 32  # columns that a kernel takes at a time: every row length is a multi
 class Weights:
     """Weight operands by name, made once: stacks of equal formats, split where too large."""
 
-    def __init__(self, container: Container, binding_bytes: int) -> None:
+    def __init__(
+        self, container: Container, binding_bytes: int, scales: Mapping[str, float] | None = None
+    ) -> None:
         # less what planes may add to the bytes of a file (engine/blocks.py): a pad, a codebook
         self._container, self._limit = container, binding_bytes - binding_bytes // 32 - (1 << 16)
+        self._scales = scales or {}
         self._made: dict[str, Weight] = {}
         self._matrices: dict[str, Matrix] = {}
 
@@ -58,11 +62,16 @@ class Weights:
         return self._made.setdefault(name, Weight(name, parts))
 
     def vector(self, name: str, n: int) -> Weight:
-        """A norm's gain as one float32 row."""
+        """A norm's gain as one float32 row, times its factor in `scales`; ones without a name."""
+        if not name:
+            return self.ones(n)
         if name not in self._made:
-            values = self._container.vector(name, n)
-            self._weight(name, (Matrix.of(FORMATS["F32"], values.view(np.uint8), n),))
+            scale = np.float32(self._scales.get(name, 1.0))
+            self._row(name, self._container.vector(name, n) * scale)
         return self._made[name]
+
+    def _row(self, name: str, values: npt.NDArray[np.float32]) -> Weight:
+        return self._weight(name, (Matrix.of(FORMATS["F32"], values.view(np.uint8), len(values)),))
 
     @property
     def path(self) -> Path:
@@ -99,6 +108,35 @@ class Weights:
                 part = m.part(start, min(start + most, m.rows))
                 yield self._weight(f"{name}[{start}:]", (part,)), first + start
             first += m.rows
+
+    def vectors(self, names: Sequence[str], sizes: Sequence[int]) -> Weight:
+        """Vectors one behind the other as one float32 row; zeros for those without a name."""
+        key = "|".join(n or f"zeros({size})" for n, size in zip(names, sizes, strict=True))
+        if key not in self._made:
+            parts = [
+                self._container.vector(n, size) if n else np.zeros(size, np.float32)
+                for n, size in zip(names, sizes, strict=True)
+            ]
+            self._row(key, np.concatenate(parts))
+        return self._made[key]
+
+    def ones(self, n: int) -> Weight:
+        """A gain that changes nothing."""
+        return self._row(f"ones({n})", np.ones(n, np.float32))
+
+    def padded(self, name: str, rows: int, cols: int) -> Weight:
+        """A matrix of few rows or columns, with zeros up to multiples of 32 in both."""
+        m = self._container.matrix(name, rows, cols)
+        more, wide = -rows % CHUNK, -cols % CHUNK
+        if not (more or wide):
+            return self._weight(name, (m,))
+        values = np.pad(m.dequantize(), ((0, more), (0, wide)))
+        raw = np.ascontiguousarray(values, np.float32).view(np.uint8)
+        return self._weight(name, (Matrix.of(FORMATS["F32"], raw, cols + wide),))
+
+    def scalar(self, name: str) -> float:
+        """The only value of a tensor; it becomes part of the plan."""
+        return float(self._container.vector(name, 1)[0])
 
     @property
     def all(self) -> tuple[Weight, ...]:

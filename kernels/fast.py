@@ -14,6 +14,7 @@ from typing import Any
 from numba import cfunc, types
 
 from . import fast_attention as attention
+from . import fast_heads as heads
 from . import fast_matmul as matmul
 from . import fast_matvec as matvec
 from . import fast_rope as rope
@@ -60,6 +61,16 @@ _ATTEND = _words("step n_head n_head_kv head_dim scale window") + _CACHES
 _ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot") + _CACHES
 
 
+_HEADS = _words(
+    "qkv rope bias g y k v step n_head n_head_kv head_dim n_rot apart q_group k_group v_group eps "
+    "writes"
+) + _CACHES
+
+
+def _heads_scratch(p: Params) -> int:
+    return (int(p["n_head"]) + 2 * int(p["n_head_kv"])) * int(p["head_dim"])
+
+
 def _norm_scratch(p: Params) -> int:
     return int(p["cols"]) + 2 * LANES
 
@@ -86,9 +97,10 @@ FAST: dict[str, Fast] = {
     "matmul": Fast(matmul.matmul, _MUL, "w", _mul_scratch),
     "matmul_add": Fast(matmul.matmul_add, _MUL, "w", _mul_scratch),
     "geglu": Fast(rows.geglu, _words("gu y step n_ff")),
+    "norm_rope_kv": Fast(heads.norm_rope_kv, _HEADS, scratch=_heads_scratch),
     "norm_add": Fast(rows.norm_add, _words("x g y step cols groups eps scale")),
     "softcap": Fast(rows.softcap, _words("y step cols rows cap")),
-    "gelu_mul": Fast(rows.gelu_mul, _words("y e step cols e_stride e_off")),
+    "gelu_mul": Fast(rows.gelu_mul, _words("y e step cols y_stride e_stride e_off")),
     "sample_scan": Fast(
         sample.sample_scan, _words("logits settings counts step keys best n_vocab group")
     ),

@@ -201,13 +201,13 @@ def softcap() -> Any:
 
 
 def gelu_mul() -> Any:
-    """(y, e, step, cols, e_stride, e_off)"""
+    """(y, e, step, cols, y_stride, e_stride, e_off)"""
 
     def run(a: int, team: int, me: int, members: int) -> None:
         width, n, i = load_word(a + 24), load_u32(load_word(a + 16) + N), claim(team)
         while i < n:
-            y = load_word(a) + 4 * i * width
-            e = load_word(a + 8) + 4 * (i * load_word(a + 32) + load_word(a + 40))
+            y = load_word(a) + 4 * i * load_word(a + 32)
+            e = load_word(a + 8) + 4 * (i * load_word(a + 40) + load_word(a + 48))
             for at in range(0, 4 * width, 4):
                 value = gelu(splat(load_one(y + at))) * load_one(e + at)
                 store_one(y + at, lane_max(value))

@@ -20,7 +20,7 @@ from .fast_simd import I32, I64, call, device, op, pointer
 LINE = 64  # bytes between shared words, so that they do not share a cache line
 ARRIVED, ROUND, NEXT, ABORT, STOP = (i * LINE for i in range(5))
 TEAM_WORDS = 5 * LINE // 8
-OP_WORDS = 24  # function address, then argument words
+OP_WORDS = 32  # function address, then argument words
 SPINS = 300  # pauses before a waiting member offers its core to others (some 10 us)
 
 

@@ -18,8 +18,10 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return Launch("", (size,), (-(-int(params["cols"]) // size), rows, 1))
 
 
-def reference(y: Array, e: Array, step: Array, *, cols: int, e_stride: int, e_off: int) -> None:
-    """y[i] (cols,) = gelu(y[i]) * e[i, e_off : e_off + cols] for i < n; e (batch, e_stride)."""
+def reference(
+    y: Array, e: Array, step: Array, *, cols: int, y_stride: int, e_stride: int, e_off: int
+) -> None:
+    """y[i, :cols] = gelu(y[i, :cols]) * e[i, e_off : e_off + cols] for i < n."""
     n = int(step[words.N])
     y[:n, :cols] = gelu(y[:n, :cols]) * e[:n, e_off : e_off + cols]
 
@@ -27,9 +29,10 @@ def reference(y: Array, e: Array, step: Array, *, cols: int, e_stride: int, e_of
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """First, middle and last columns; gates where exp overflows."""
     for n, cols, parts, part, scale in ((1, 16, 6, 0, 1.0), (3, 80, 3, 2, 1.0), (2, 256, 4, 1, 60)):
-        y, e = rng.standard_normal((n, cols)) * scale, rng.standard_normal((n, parts * cols))
+        wide, total = -(-cols // 32) * 32, parts * cols
+        y, e = rng.standard_normal((n, wide)) * scale, rng.standard_normal((n, total))
         ops = {"y": y.astype(np.float32), "e": e.astype(np.float32), "step": step_words(n, 1)}
-        params = {"cols": cols, "e_stride": parts * cols, "e_off": part * cols}
+        params = {"cols": cols, "y_stride": wide, "e_stride": total, "e_off": part * cols}
         yield Case(f"n={n} cols={cols} part {part} of {parts}", ops, params, rows=n, limit=1e-11)
 
 

@@ -34,6 +34,16 @@ def qkv_names(s: ModelSpec, layer: int) -> list[str]:
     return [f"blk.{layer}.{part}.weight" for part in parts]
 
 
+def qkv_bias(s: ModelSpec, layer: int) -> tuple[str, ...]:
+    """The biases of queries, keys and values: for all at once, for each ("": none), or no one's."""
+    if "attn_qkv.bias" in s.has:
+        return (f"blk.{layer}.attn_qkv.bias",)
+    parts = ("attn_q.bias", "attn_k.bias", "attn_v.bias")
+    if not s.has.intersection(parts):
+        return ()
+    return tuple(f"blk.{layer}.{part}" if part in s.has else "" for part in parts)
+
+
 def next_gain(s: ModelSpec, layer: int) -> str:
     """The norm that reads the residual stream behind a layer."""
     last = layer + 1 == s.n_layer
