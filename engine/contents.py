@@ -87,6 +87,10 @@ class Contents:
         arch = container.metadata.get("general.architecture")
         self.arch = arch if isinstance(arch, str) else ""
 
+    def plain(self, error: KomputeLLMError) -> str:
+        """A message without the path that it begins with."""
+        return str(error).removeprefix(f"{self.container.path}: ")
+
     def get(self, key: str) -> Any:
         """A value in short, or None."""
         return short(self.container.metadata.get(key))
@@ -149,7 +153,7 @@ class Contents:
         try:
             tok = build_tokenizer(self.container)
         except KomputeLLMError as e:
-            return facts | {"problem": str(e)}, None
+            return facts | {"problem": self.plain(e)}, None
         special = {name: tok.vocab.special.get(name) for name in SPECIAL}
         facts["special"] = {n: [i, tok.piece(i)] for n, i in special.items() if i is not None}
         facts["end_tokens"] = [[i, tok.piece(i)] for i in sorted(tok.end_ids)]
@@ -170,5 +174,5 @@ class Contents:
         try:
             found.render([{"role": "user", "content": "Hello"}])
         except KomputeLLMError as e:
-            problem = str(e)
+            problem = self.plain(e)
         return {"characters": len(found.source), "names": names, "problem": problem}

@@ -26,7 +26,7 @@ def summary(container: Container, ctx: int | None, cache_k: str, cache_v: str) -
     try:
         spec = model_spec(container)
     except KomputeLLMError as e:
-        problem = str(e).removeprefix(f"{container.path}: ")
+        problem = contents.plain(e)
     return {
         "model": contents.model(),
         "problem": problem,
