@@ -10,13 +10,13 @@ from helpers import golden
 
 from kompute_llm.engine import step
 from kompute_llm.engine.container import open_model
+from kompute_llm.engine.cpu_plan import array_type
 from kompute_llm.engine.forward import Forward, PlanOptions
 from kompute_llm.engine.plan import Buf, Plan, Weight
 from kompute_llm.engine.rope import rope_table
 from kompute_llm.engine.spec import model_spec
 
 N_CTX = 128
-DTYPES: dict[str, Any] = {"F32": np.float32, "F16": np.float16, "U32": np.uint32}
 
 
 class Arrays(dict[str, Any]):
@@ -26,7 +26,7 @@ class Arrays(dict[str, Any]):
         if isinstance(op, Weight):
             return op
         if op.name not in self:
-            self[op.name] = np.zeros(op.shape, DTYPES[op.dtype])
+            self[op.name] = np.zeros(*array_type(op))
         return self[op.name]
 
     def run(self, plan: Plan, ids: list[int], pos: int) -> None:
@@ -39,20 +39,22 @@ class Arrays(dict[str, Any]):
             d.kernel.reference(**operands, **d.params)
 
 
-@pytest.mark.parametrize("fmt", ["Q4_0", "Q4_K", "Q6_K"])
-@pytest.mark.parametrize(
-    "products,int8,limit", [("f32", False, 1e-4), ("f16", False, 1e-4), ("int8", True, 5e-3)]
-)
-def test_forms(fmt: str, products: str, int8: bool, limit: float) -> None:
-    """Batches and single tokens against llama.cpp's logits, with a float16 cache."""
+FORMS = (("f32", False, 1e-4), ("f16", False, 1e-4), ("int8", True, 5e-3))
+CASES = [(fmt, *form, "F16") for fmt in ("Q4_0", "Q4_K", "Q6_K") for form in FORMS]
+CASES += [("Q4_0", products, int8, 5e-3, "Q8_0") for products, int8, _ in FORMS[1:]]
+
+
+@pytest.mark.parametrize("fmt,products,int8,limit,cache", CASES)
+def test_forms(fmt: str, products: str, int8: bool, limit: float, cache: str) -> None:
+    """Batches and single tokens against llama.cpp's logits, with a float16 or quantized cache."""
     folder = golden()
     if folder is None:
         pytest.skip("the golden models are not beside this repository")
     c = open_model(folder / "models" / f"llama.{fmt}.gguf")
     ref = dict(np.load(folder / "models" / f"llama.{fmt}.npz"))
     spec = model_spec(c)
-    opts = PlanOptions(N_CTX, 64, int8=int8, products=products, coop_attention=products == "f16",
-                       splits=2)  # fmt: skip
+    opts = PlanOptions(N_CTX, 64, cache, cache, splits=2, int8=int8, products=products,
+                       coop_attention=products == "f16")  # fmt: skip
     forward, arrays = Forward(c, spec, opts), Arrays()
     arrays["rope.0"] = rope_table(spec.rope, N_CTX)
     ids, want = [int(t) for t in ref["prompt_2"]], ref["ref_logits_2"]
