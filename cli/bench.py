@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from typing import Any
 
 import click
@@ -78,6 +79,8 @@ class BenchCommand(Command):
         help="One more run of each test, with the time of each phase.")
 @option("--roof", section=MEASURE, is_flag=True,
         help="Measure what the device can do at best instead, and keep it for --profile.")
+@option("--export", section=MEASURE, metavar="FILE.gguf",
+        help="Write the synthetic model of -m to a file instead.")
 @option("-o", "--output", section=REPORT, type=click.Choice(FORMATS), default="md",
         show_default=True, help="Format of the results on stdout.")
 @option("-oe", "--output-err", section=REPORT, type=click.Choice(FORMATS),
@@ -111,12 +114,17 @@ def bench(args: tuple[str, ...], **options: Any) -> int:
     named = [a for a in args if looks_like_test(a)]
     tests = chosen_tests(named or configured_tests(options), options)
     paths = models([a for a in args if not looks_like_test(a)], options)
+    synthetic = (click.get_current_context().default_map or {}).get("synthetic", {})
+    if options["export"]:
+        from .bench_synthetic import export
+
+        return export(paths, Path(options["export"]).expanduser(), synthetic)
     # the cache holds what the longest test needs, as in llama-bench
     n_ctx = -(-max(test.positions for test in tests) // 256) * 256
     with Interrupt() as interrupt:
         from .bench_run import Bench
 
-        return Bench(arms(paths, options, n_ctx), tests, interrupt, options).run()
+        return Bench(arms(paths, options, n_ctx), tests, interrupt, options, synthetic).run()
 
 
 def configured_tests(options: dict[str, Any]) -> list[str]:

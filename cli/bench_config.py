@@ -1,7 +1,8 @@
 """`bench --config`: what to measure from a TOML file, strictly: an unknown key is an error.
 
 A key is a long option of `bench` with "_" for "-"; its value is what the option takes, a list
-where the option may be repeated. `tests` lists tests, `models` paths ("demo" is the demo model).
+where the option may be repeated. `tests` lists tests, `models` paths ("demo" is the demo model,
+"synthetic:NAME" a random one of the table [synthetic.NAME] or of bench_configs/synthetic.toml).
 Options on the command line replace what the file says.
 """
 
@@ -20,13 +21,14 @@ from .options import choose_model
 
 FOLDER = Path(__file__).resolve().parent.parent / "bench_configs"
 TEXT_KEYS = ("description",)
+MODELS = "synthetic"  # a table of random models, by name
 RENAMED = {"models": "model"}  # keys that are plural, for options that are not
-NOT_FOR_FILES = ("config", "list_configs", "help", "roof", "verbose", "args")
+NOT_FOR_FILES = ("config", "list_configs", "help", "roof", "verbose", "args", "export")
 
 
 def shipped() -> dict[str, Path]:
     """The files that come with the program, by name."""
-    return {p.stem: p for p in sorted(FOLDER.glob("*.toml"))}
+    return {p.stem: p for p in sorted(FOLDER.glob("*.toml")) if p.stem != MODELS}
 
 
 def find(name: str) -> Path:
@@ -66,14 +68,20 @@ def defaults(path: Path, table: Mapping[str, Any], command: click.Command) -> di
         p.name: p for p in command.params
         if isinstance(p, click.Option) and p.name not in NOT_FOR_FILES
     }  # fmt: skip
-    keys = [*TEXT_KEYS, "tests", *RENAMED, *(n for n in options if n not in RENAMED.values())]
+    plain = [str(n) for n in options if n not in RENAMED.values()]
+    keys = [*TEXT_KEYS, "tests", *RENAMED, MODELS, *plain]
     out: dict[str, Any] = {}
     for key, value in table.items():
         if key not in keys:
-            close = difflib.get_close_matches(key, [k for k in keys if k], 1, 0.5)
+            close = difflib.get_close_matches(key, keys, 1, 0.5)
             hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(keys)}"
             raise UsageError(f"{path}: unknown key '{key}'{hint}")
         if key in TEXT_KEYS:
+            continue
+        if key == MODELS:
+            if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
+                raise UsageError(f"{path}: {key} must hold tables, [synthetic.NAME]")
+            out[key] = value
             continue
         if key == "tests":
             out["tests"] = words(path, key, value)

@@ -96,8 +96,8 @@ def product_options() -> Decorator:
     section = "Settings (lists: every combination is measured)"
     return combine(
         option("-m", "--model", section=section, multiple=True, metavar="PATH",
-               help="GGUF file, a shard, or a folder with one model; repeat it for more. "
-               "[the demo model]"),
+               help="GGUF file, a shard, a folder with one model, or synthetic:NAME (random "
+               "weights); repeat it for more. [the demo model]"),
         listed("--device", section=section, kind=Words(), text="As for run: 'cpu', an index, "
                "part of a name, 'vulkan'. [a GPU if there is one, else the CPU]"),
         listed("--math", section=section, kind=Words(MATH),
@@ -153,7 +153,7 @@ def models(args: Iterable[str], options: dict[str, Any]) -> list[Path]:
     """The models of -m and of arguments that are no tests, or the demo model."""
     paths = list(args)
     for path in paths:
-        if not os.path.exists(os.path.expanduser(path)):
+        if not path.startswith("synthetic:") and not os.path.exists(os.path.expanduser(path)):
             raise UsageError(f"{path!r} is neither a test (pp512, tg128) nor a model file")
     return [choose_model(p) for p in [*options["model"], *paths]] or [choose_model(None)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -15,9 +15,10 @@ from ..engine.effect import oddities
 from ..engine.errors import NumericError, UsageError
 from .bench_options import FORMATS, Arm
 from .bench_output import Output, make_output
+from .bench_synthetic import open_any
 from .environment import environment
 from .interrupt import EXIT_CODE, Interrupt
-from .loading import describe, load, open_file
+from .loading import describe, load
 from .output import StatusLine, note, warn
 from .profile_table import Phases, phase_table
 from .results import Result, Setup, record
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ..engine.bench_tests import Test
     from ..engine.measure import Sample
 
+PREFIX = "synthetic:"
+SHARED = ("the weights of a synthetic model are the same memory again and again, so that the CPU "
+          "finds them in its caches; --export FILE.gguf, and measure the file")  # fmt: skip
 SUFFIXES = {f".{name}": name for name in FORMATS}
 
 
@@ -34,12 +38,12 @@ class Bench:
 
     def __init__(
         self, arms: Sequence[Arm], tests: Sequence[Test], interrupt: Interrupt,
-        options: dict[str, Any],
+        options: dict[str, Any], synthetic: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self.arms, self.tests, self.interrupt = arms, tests, interrupt
         self.repetitions: int = options["repetitions"]
         self.records: Sequence[str] = options["record"]
-        self.options = options
+        self.options, self.synthetic = options, synthetic
         drawable(options)
         self.done: list[Result] = []
         self.status = StatusLine()
@@ -74,12 +78,14 @@ class Bench:
 
         try:
             for path, arms in groupby(self.arms, key=lambda a: a.path):
-                with open_file(path) as model:
+                with open_any(path, self.synthetic) as model:
                     for arm in arms:
                         config = replace(arm.config, batch=min(arm.config.batch, arm.ubatch))
                         with load(model, config, self.interrupt) as opened:
                             if self.options["verbose"]:
                                 note("\n".join(describe(model, opened)))
+                            if opened.backend == "CPU" and str(path).startswith(PREFIX):
+                                warn(SHARED)
                             self.interrupt.raising = False
                             self.run_tests(Setup(model, opened, arm, self.options["warmup"]))
                             self.interrupt.raising = True

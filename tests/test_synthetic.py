@@ -1,0 +1,100 @@
+"""Random models: shapes and sizes, the same plan as of the exported file, what is refused."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_runner import Script
+
+from cli import invoke
+from kompute_llm.cli.bench_config import FOLDER
+from kompute_llm.engine import choice
+from kompute_llm.engine.container import open_model
+from kompute_llm.engine.cpu import CpuRunner
+from kompute_llm.engine.errors import UsageError
+from kompute_llm.engine.spec import model_spec
+from kompute_llm.engine.synthetic import Shape, Synthetic
+
+SHIPPED = tomllib.loads((FOLDER / "synthetic.toml").read_text())
+LLAMA: dict[str, Any] = {
+    "arch": "llama", "layers": 2, "embd": 256, "heads": 4, "heads_kv": 2, "head_dim": 64,
+    "ff": 512, "vocab": 320, "format": "Q4_0", "output_format": "Q6_K",
+}  # fmt: skip
+LATENT: dict[str, Any] = {
+    "arch": "deepseek2", "layers": 3, "embd": 256, "heads": 2, "ff": 512, "vocab": 320,
+    "q_lora": 256, "kv_lora": 64, "nope": 32, "rope": 32, "v_dim": 64, "experts": 4, "used": 2,
+    "shared": 1, "ff_expert": 256, "dense": 1, "format": "Q3_K", "output_format": "Q6_K",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_shapes(name: str) -> None:
+    """Parameters as the label says; the header alone, so it takes no time."""
+    c = Synthetic(name, Shape.of(name, SHIPPED[name]))
+    spec = model_spec(c)
+    label = c.metadata["general.size_label"].split(".")[0]
+    size = {"M": 1e6, "B": 1e9}[label[-1]] * float(label[:-1])
+    assert 0.95 * size < spec.n_params < 1.55 * size  # output matrices are not tied here
+    c.close()
+
+
+@pytest.mark.parametrize("table", [LLAMA, LATENT], ids=["llama", "deepseek2"])
+def test_the_exported_file_is_the_same_model(table: dict[str, Any], tmp_path: Path) -> None:
+    made = Synthetic("x", Shape.of("x", table))
+    path = tmp_path / "x.gguf"
+    assert made.export(path) == path.stat().st_size
+    got = []
+    for c in (made, open_model(path)):
+        runner = CpuRunner(c, model_spec(c), 32, reference=True)
+        got.append(runner.logits([5, 7, 9]))
+        runner.close()
+    np.testing.assert_array_equal(got[0], got[1])
+    assert np.isfinite(got[0]).all() and got[0].std() > 0
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"layer": 3}, "unknown key 'layer'; did you mean 'layers'?"),
+        ({"layers": "x"}, "layers = 'x' is no int"), ({"format": "Q9"}, "no format Q9"),
+        ({"arch": "gpt2"}, "llama or deepseek2"), ({"layers": True}, "is no int"),
+    ],
+)  # fmt: skip
+def test_wrong_shapes(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError) as e:
+        Shape.of("x", LLAMA | change)
+    assert says in str(e.value)
+
+
+def test_missing_keys() -> None:
+    with pytest.raises(UsageError, match="missing vocab"):
+        Shape.of("x", {k: v for k, v in LLAMA.items() if k != "vocab"})
+
+
+def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = Script(ids=[1, 2, 3], step_seconds=0.0001)
+    monkeypatch.setattr(choice, "open_runner", script.open)
+    path = tmp_path / "own.toml"
+    keys = "\n".join(f"{k} = {json.dumps(v)}" for k, v in LLAMA.items())
+    path.write_text(f'models = ["synthetic:mine"]\ntests = ["pp4"]\n[synthetic.mine]\n{keys}\n')
+    r = invoke("bench", "--config", path, "-r", 1, "-o", "json")
+    (found,) = json.loads(r.stdout)
+    assert found["model_filename"] == "synthetic:mine"
+    assert "the same memory again" in r.stderr
+    out = tmp_path / "out.gguf"
+    r = invoke("bench", "--config", path, "--export", out)
+    assert (r.exit_code, r.stdout) == (0, "")
+    assert model_spec(open_model(out)).n_layer == 2
+    for args, says in (
+        (("-m", "synthetic:tiny"), "did you mean tiny-q4_k?"), (("--export", out), "--export"),
+        (("-m", "synthetic:tiny-q4_k", "--export", tmp_path / "no/x.gguf"), "No such file"),
+    ):  # fmt: skip
+        r = invoke("bench", "pp1", *args)
+        assert (r.exit_code, r.stdout) == (2, "")
+        assert says in r.stderr
