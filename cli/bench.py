@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from .bench_options import (
     product_options,
     test_options,
 )
+from .environment import report
 from .interrupt import Interrupt
 from .options import Command, option
 
@@ -93,6 +95,8 @@ class BenchCommand(Command):
         help="A picture of the curve, .svg, or .png where matplotlib is installed.")
 @option("--curve", section=REPORT, is_flag=True,
         help="Draw t/s over the length of the prompt, or the depth.")
+@option("--env", section=REPORT, is_flag=True,
+        help="Print versions, processor, devices and drivers instead: for bug reports.")
 @option("-v", "--verbose", section=REPORT, is_flag=True,
         help="Describe model and device; tracebacks of errors.")
 def bench(args: tuple[str, ...], **options: Any) -> int:
@@ -104,6 +108,9 @@ def bench(args: tuple[str, ...], **options: Any) -> int:
 
     if options["list_configs"]:
         click.echo(show_configs(list(shipped())))
+        return 0
+    if options["env"]:
+        click.echo(json.dumps(report(), indent=2))
         return 0
     if options["roof"]:
         from .bench_roof import roof

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "bench_configs"
 TEXT_KEYS = ("description",)
 MODELS = "synthetic"  # a table of random models, by name
 RENAMED = {"models": "model"}  # keys that are plural, for options that are not
-NOT_FOR_FILES = ("config", "list_configs", "help", "roof", "verbose", "args", "export")
+NOT_FOR_FILES = ("config", "list_configs", "help", "roof", "verbose", "args", "export", "env")
 
 
 def shipped() -> dict[str, Path]:

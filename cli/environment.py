@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 from functools import cache
@@ -9,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+VARIABLES = ("KOMPUTE_LLM_", "VK_", "MESA_", "LP_", "NUMBA_", "XDG_CACHE_HOME")
 PACKAGES = ("kp", "numpy", "numba", "gguf")
 
 
@@ -46,6 +48,29 @@ def build_number() -> int:
     """Commits up to the revision; 0 without git."""
     number = _git("rev-list", "--count", "HEAD")
     return int(number) if number.isdecimal() else 0
+
+
+@cache
+def drivers() -> dict[str, str]:
+    """Driver of every Vulkan device by its name; empty without Vulkan."""
+    from ..engine.device_info import list_devices
+    from ..engine.errors import DeviceError
+
+    try:
+        return {d.name: d.driver for d in list_devices()}
+    except DeviceError:
+        return {}
+
+
+def report() -> dict[str, Any]:
+    """What a bug report needs: versions, processor, devices, variables that change anything."""
+    from ..engine.cpu_cores import available_cores
+    from ..engine.roof_store import cpu_name
+
+    seen = {k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)}
+    return environment() | {
+        "cpu": cpu_name(), "cores": available_cores(), "devices": drivers(), "variables": seen,
+    }  # fmt: skip
 
 
 @cache

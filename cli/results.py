@@ -11,7 +11,7 @@ from ..engine.cpu_cores import available_cores
 from ..engine.roof_store import cpu_name
 from ..engine.stats import Summary, summarize
 from .bench_options import Arm
-from .environment import build_commit, build_number
+from .environment import build_commit, build_number, drivers
 from .profile_table import Phases
 from .tables import count
 
@@ -151,6 +151,7 @@ def _more(result: Result) -> dict[str, Any]:
     return {
         "test": result.test.name,
         "device": setup.opened.runner.describe,
+        "driver": "" if setup.on_cpu else drivers().get(device_name(setup), ""),
         "math": setup.arm.config.math,
         "record": result.record,
         "warmup": setup.warmup,

@@ -60,6 +60,7 @@ def fixed(monkeypatch: pytest.MonkeyPatch) -> None:
         ("build_commit", "0123abcd"), ("build_number", 7), ("cpu_name", 'Some "CPU"'),
     ):  # fmt: skip
         monkeypatch.setattr(results, name, lambda value=value: value)
+    monkeypatch.setattr(results, "drivers", lambda: {"Some GPU": "driver 5"})
     monkeypatch.setattr(bench_output, "environment", lambda: {"version": "1.2.3"})
 
 

@@ -222,6 +222,11 @@ def test_recording(script: Script, tiny: Path) -> None:
     assert "token 1 differs" in r.stderr
 
 
+def test_environment() -> None:
+    found = json.loads(invoke("bench", "--env").stdout)
+    assert {"version", "python", "cpu", "devices", "numpy"} <= set(found)
+
+
 def test_curve(script: Script, tiny: Path) -> None:
     r = invoke("bench", tiny, "pp1-4*2", "-r", 1, "--no-warmup", "--curve")
     lines = r.stdout.split("\n\n")[-1].splitlines()
