@@ -70,7 +70,7 @@ def _sizes(s: Facts) -> Rows:
 
 def _plain(value: Any) -> str:
     """Numbers without a needless ".0"."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _vocabulary(facts: Facts) -> Rows:
