@@ -57,8 +57,11 @@ def quantize(kind: str, x: Floats) -> tuple[Array, Array]:
 
     Q8_0: scale = largest magnitude / 127. Q4_0: the value of largest magnitude becomes -8.
     (quantize_row_q8_0_ref and quantize_row_q4_0_ref of ggml-quants.c; halves round to even here,
-    and of two values of equal magnitude the positive one is taken.)
+    and of two values of equal magnitude the positive one is taken.) A group with a value that is
+    not finite gets the scale NaN.
     """
+    finite: Any = np.isfinite(x).all(axis=1)
+    x = np.where(finite[:, None], x, np.float32(0))
     most, least = x.max(axis=1), x.min(axis=1)
     if kind == "Q8_0":
         scale = np.maximum(most, -least) / np.float32(127)
@@ -70,7 +73,7 @@ def quantize(kind: str, x: Floats) -> tuple[Array, Array]:
         q = np.rint(x * inverse)
     else:
         q = np.minimum((x * inverse + np.float32(8.5)).astype(np.int32), 15)
-    return q.astype(np.int8), scale.astype(np.float16)
+    return q.astype(np.int8), np.where(finite, scale, np.nan).astype(np.float16)
 
 
 def encode(kind: str, x: Floats) -> Array:

@@ -33,6 +33,7 @@ AHEAD_ROWS = 64
 ZERO: Any = np.float32(0.0)
 ONE: Any = np.float32(1.0)
 HALF_WAY: Any = np.float32(8.5)
+NONE: Any = np.float32(np.nan)
 MOST: Any = np.float32(127.0)
 DEEPEST: Any = np.float32(-8.0)
 
@@ -132,9 +133,13 @@ def widen_rows(
 @device
 def group_scale(kind: int, x: int, count: int) -> Any:
     """The scale of `count` float32 values (cache_rows.quantize)."""
-    most, least = ZERO, ZERO
+    most, least, zero = ZERO, ZERO, ZERO
     for i in range(count):
-        most, least = max(most, load_one(x + 4 * i)), min(least, load_one(x + 4 * i))
+        value = load_one(x + 4 * i)
+        most, least = max(most, value), min(least, value)
+        zero += value * ZERO
+    if zero != ZERO:  # a value is not finite
+        return NONE
     if kind == IS_Q8:
         return max(most, -least) / MOST
     return (most if most > -least else least) / DEEPEST
@@ -153,7 +158,7 @@ def quantize_row(kind: int, row: int, x: int, width: int) -> None:
     for g in range((width + GROUP - 1) // GROUP):
         source, count = x + 4 * GROUP * g, min(GROUP, width - GROUP * g)
         scale = group_scale(kind, source, count)
-        inverse = ONE / scale if scale != ZERO else ZERO
+        inverse = ONE / scale if abs(scale) > ZERO else ZERO
         store_half(scales + 2 * g, scale)
         if kind == IS_Q8:
             for i in range(count):

@@ -9,6 +9,10 @@ void store_row(bool to_v, uint pos, uint width, uint column, float a, float b) {
     if (column < width) store_cached(to_v, key_row(pos) * width + column, a, b);
 }
 #else
+// bits of float32: a group with a value that is not finite gets a scale that is none, so that
+// logits show it
+const uint INFINITY = 0x7F800000u, NOT_A_NUMBER = 0x7FC00000u;
+
 shared float own[2u * WORKGROUP];
 shared float scales[WORKGROUP / 16u];
 
@@ -44,11 +48,14 @@ void store_quantized(bool to_v, uint type, uint width, uint start, uint column, 
     own[2u * t + 1u] = b;
     barrier();
     float most = own[first], least = own[first];
-    for (uint i = 1u; i < 32u; i++) {
-        most = max(most, own[first + i]);
-        least = min(least, own[first + i]);
+    bool finite = true;
+    for (uint i = 0u; i < 32u; i++) {
+        float value = own[first + i];
+        most = max(most, value);
+        least = min(least, value);
+        finite = finite && (floatBitsToUint(value) & INFINITY) != INFINITY;
     }
-    float scale = scale_of(type, most, least);
+    float scale = finite ? scale_of(type, most, least) : uintBitsToFloat(NOT_A_NUMBER);
     if (lane == 0u) scales[t / 16u] = scale;
     barrier();
     column -= 2u * lane;

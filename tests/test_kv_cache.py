@@ -15,13 +15,17 @@ from cli import invoke
 from kompute_llm.engine.container import Container, open_model
 from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.cpu_plan import array_type
+from kompute_llm.engine.cpu_team import Program, Team
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.forward import Forward, PlanOptions
-from kompute_llm.engine.plan import Buf, Role
+from kompute_llm.engine.harness import run_shader
+from kompute_llm.engine.plan import Buf, Dispatch, Operand, Phase, Role
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.vulkan import VulkanRunner
 from kompute_llm.engine.work import plan_work
-from kompute_llm.kernels import cache_rows
+from kompute_llm.kernels import cache_rows, rope_kv
+from kompute_llm.kernels.kernel import Case
+from kompute_llm.kernels.reference import step_words
 
 TYPES = ("f32", "f16", "q8_0", "q4_0")
 # NMSE over a prompt against llama.cpp's float32 logits: what was measured, rounded up
@@ -45,6 +49,33 @@ def test_numbers_are_ggmls(kind: str) -> None:
     different = got != want
     assert different.mean() < 1e-3  # halves round differently
     assert (np.abs(got - want) <= step).all()
+
+
+@pytest.mark.parametrize("kind", cache_rows.QUANTIZED)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_broken_values_stay_broken(vulkan: Device, kind: str, bad: float) -> None:
+    """What is not finite is read as NaN, in its group only: logits must show it."""
+    shape = {"n_head": 1, "n_head_kv": 1, "head_dim": 64, "n_rot": 64}
+    qkv: Any = np.random.default_rng(1).standard_normal((1, 192)).astype(np.float32)
+    qkv[0, 170] = bad
+    empty = cache_rows.encode(kind, np.zeros((1, 64), np.float32))
+    ops: dict[str, Any] = {
+        "qkv": qkv, "rope": np.ones((1, 32, 2), np.float32), "k": empty, "v": empty.copy(),
+        "step": step_words(1, 0),
+    }  # fmt: skip
+    got, _ = run_shader(vulkan, rope_kv.KERNEL, Case("broken", ops, shape))
+    rope_kv.KERNEL.reference(**ops, **shape)
+    team, copies = Team(1), {n: np.zeros_like(v) if n in "kv" else v for n, v in ops.items()}
+    bufs: dict[str, Operand] = {
+        n: Buf(n, v.shape, {"k": kind, "v": kind, "step": "U32"}.get(n, "F32"))
+        for n, v in ops.items()
+    }
+    program = Program([Dispatch(rope_kv.KERNEL, bufs, shape, Phase.QKV)], copies, 1)
+    team.run(program.ops, 1)
+    team.close()
+    for who, cache in (("shader", got["v"]), ("reference", ops["v"]), ("compiled", copies["v"])):
+        values = cache_rows.decode(cache, 64)[0]
+        assert np.isfinite(values[:32]).all() and np.isnan(values[32:]).all(), (who, cache)
 
 
 @pytest.mark.parametrize("kind", ["F32", "F16", "Q8_0", "Q4_0"])
