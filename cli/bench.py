@@ -40,9 +40,10 @@ Examples:
   kompute-llm bench --roof
 
 Subcommands: 'bench compare A.json B.json' shows before, after and difference of result files,
-'bench ab' runs two arms in turn and says whether they differ (each has -h).
+'bench ab' runs two arms in turn and says whether they differ, 'bench tasks' measures a set of real
+prompts by category (each has -h).
 """
-SUBCOMMANDS = ("compare", "ab")
+SUBCOMMANDS = ("compare", "ab", "tasks")
 MEASURE, REPORT = "Measurement", "Output"
 
 
