@@ -54,7 +54,7 @@ def usage_error(*args: Any, says: str, stdin: str | None = None) -> None:
         (("--seed", str(2**64)), "--seed"), (("-n", "-2"), "-n"), (("-c", "-1"), "-c"),
         (("--frequency-penalty", "inf"), "--frequency-penalty"), (("--threads", "0"), "--threads"),
         (("--threads", "5000"), "--threads"),
-        (("--cache-type-k", "q8_0"), "--cache-type-k"), (("--math", "f64"), "--math"),
+        (("--cache-type-k", "q5_1"), "--cache-type-k"), (("--math", "f64"), "--math"),
         (("--system", "x", "--no-chat"), "--system"), (("--colour",), "--colour"),
         (("-f", "x"), "one prompt"), (("-",), "one prompt"), (("other.gguf",), "more than one"),
     ],
