@@ -1,6 +1,6 @@
-// INT8, INT4_G32, G64, G128 and INT3_G64: formats of int containers, one float32 scale per block of
-// 32, 64 or 128 values. engine/int_blocks.py orders the bytes of a chunk so that masks and shifts of
-// whole vectors give its quants.
+// INT8, INT4_G32, INT4_G64, INT4_G128 and INT3_G64: formats of int containers, one float32 scale
+// per block of 32, 64 or 128 values. engine/int_blocks.py orders the bytes of a chunk so that
+// shifts and masks of whole vectors give its quants.
 
 #if defined(INT4_G128)
 const uint CHUNKS_LOG = 2u;  // chunks per scale: 4
@@ -40,11 +40,13 @@ void chunk_bytes_of(uint g, Chunk c, out uvec4 a, out uvec4 b) {
     a = c.q[0];
     b = c.q[1];
 #elif defined(INT3_G64)
-    // low bit pairs of group a in x, of b in y; high bits of both in z
-    const uvec4 PAIRS = uvec4(0, 2, 4, 6), BITS = uvec4(0, 1, 2, 3);
-    uvec4 high = uvec4(c.q[0].z) >> BITS;
-    a = ((uvec4(c.q[0].x) >> PAIRS) & 0x03030303u) | ((high & 0x01010101u) << 2);
-    b = ((uvec4(c.q[0].y) >> PAIRS) & 0x03030303u) | ((high >> 2) & 0x04040404u);
+    // low bit pairs of group a in x, of b in y; the high bits of both in z, eight to a byte
+    const uvec4 PAIRS = uvec4(0, 2, 4, 6);
+    uint z = c.q[0].z;
+    a = ((uvec4(c.q[0].x) >> PAIRS) & 0x03030303u)
+        | (uvec4(z << 2, z << 1, z, z >> 1) & 0x04040404u);
+    b = ((uvec4(c.q[0].y) >> PAIRS) & 0x03030303u)
+        | ((uvec4(z) >> uvec4(2, 3, 4, 5)) & 0x04040404u);
 #else
     a = c.q[0] & 0x0F0F0F0Fu;
     b = (c.q[0] >> 4) & 0x0F0F0F0Fu;
