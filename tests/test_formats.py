@@ -13,13 +13,16 @@ from kompute_llm.engine.blocks import FORMATS, Format, Matrix
 from kompute_llm.engine.cpu_team import Program, Team
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.grids import GRIDS, grid_words
-from kompute_llm.engine.harness import run_shader
+from kompute_llm.engine.harness import can_run, run_case, run_shader
 from kompute_llm.engine.plan import Buf, Dispatch, Phase, Weight
-from kompute_llm.kernels import embed
+from kompute_llm.kernels import embed, matmul_int8, norm_matvec_q8, q8
 from kompute_llm.kernels.kernel import Case
+from kompute_llm.kernels.matmul_int8_launch import int8_operands
+from kompute_llm.kernels.matmul_launch import case_operands, case_params
 from kompute_llm.kernels.matvec_launch import ALL_FORMATS, PLAIN_FORMATS
+from kompute_llm.kernels.quantize_layout import row_words
 from kompute_llm.kernels.random_blocks import set_scales
-from kompute_llm.kernels.reference import step_words
+from kompute_llm.kernels.reference import random_matrix, step_words
 
 Bytes = npt.NDArray[np.uint8]
 # float16: zeros, the smallest subnormals, the largest ones, one, the largest numbers, infinities,
@@ -121,6 +124,23 @@ def test_shader_decodes_exactly(vulkan: Device, fmt: Format) -> None:
     normal = np.abs(want) > 1e-35  # devices may flush smaller numbers to zero
     assert np.allclose(got["x"][normal], want[normal], rtol=1.2e-7, atol=1e-7)
     assert (np.abs(got["x"][~normal]) <= 1e-35).all()
+
+
+@pytest.mark.parametrize("name", ["Q2_K", "Q3_K", "Q4_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"])
+def test_long_rows_in_int8(vulkan: Device, name: str) -> None:
+    """Rows of 28672 values, their number no multiple of 4: one token, and a ragged batch."""
+    if not can_run(vulkan, norm_matvec_q8.KERNEL):
+        pytest.skip("no packed dot products")
+    rng, rows, cols = np.random.default_rng(13), 5, 28672
+    w = random_matrix(rng, name, rows, cols, 1 / np.sqrt(cols))
+    ops = q8.vector_operands(rng, cols) | {"w": w, "y": np.zeros((1, rows), np.float32)}
+    params = {"cols": cols, "rows": rows, "y_off": 0, "eps": 1e-5}
+    one = Case(name, ops, params, scale=0.5)
+    assert run_case(vulkan, norm_matvec_q8.KERNEL, one).ok
+    ops = int8_operands(case_operands(rng, name, 3, rows, cols) | {"w": w}, cols)
+    params = case_params(rows, cols) | {"x_stride": row_words(cols)}
+    batch = Case(name, ops, params, rows=3, scale=0.5)
+    assert run_case(vulkan, matmul_int8.KERNEL, batch).ok
 
 
 @pytest.mark.parametrize("name", GRIDS)
