@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from ..kernels import (
     heads_matmul,
     heads_matmul_coop,
+    mla,
     mla_absorb,
     mla_attention,
+    mla_attention_chosen,
     mla_prefill,
+    mla_prefill_chosen,
     mla_query,
     mla_query_q8,
     mla_rows,
@@ -20,6 +23,7 @@ from ..kernels import (
     q8,
     quantize_rows,
 )
+from .builder_dsa import choose_positions, chooses, chosen_buf
 from .errors import UsageError
 from .mla_weights import MlaWeights
 from .plan import Buf, Operand, Phase, Role
@@ -83,17 +87,25 @@ def token_queries(b: Builder, a: Buf, layer: int) -> Buf:
     return q
 
 
+def sparse(b: Builder) -> tuple[int, dict[str, Operand]]:
+    """How many positions a token may see, and where they are listed."""
+    d = chooses(b)
+    return (d.most, {"chosen": chosen_buf(b, d)}) if d else (mla.ALL, {})
+
+
 def token_core(b: Builder, q: Buf, layer: int) -> tuple[Buf, Push]:
     """Parts of all splits, and how the next kernel is to join them."""
+    most, chosen = sparse(b)
     m, splits = sizes(b), min(b.opts.splits, MAX_SPLITS)
     part = Buf(f"mla.part.{m.heads}", (m.heads, splits, m.rank + 2))
     params: Push = {
         "heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "splits": splits,
-        "scale": b.spec.attn_scale,
+        "scale": b.spec.attn_scale, "most": most,
     }  # fmt: skip
-    label = f"blk.{layer}.attention"
-    b.add(mla_attention.KERNEL, Phase.CORE, label, params, q=q, k=latent_cache(b, layer), part=part)
-    return part, {"rows": m.value, "splits": splits, "heads": m.heads}
+    kernel = mla_attention_chosen.KERNEL if chosen else mla_attention.KERNEL
+    b.add(kernel, Phase.CORE, f"blk.{layer}.attention", params, q=q, k=latent_cache(b, layer),
+          part=part, **chosen)  # fmt: skip
+    return part, {"rows": m.value, "splits": splits, "heads": m.heads, "most": most}
 
 
 def products_buf(b: Builder) -> Buf:
@@ -107,6 +119,7 @@ def token_latent(b: TokenBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     m, a = sizes(b), products_buf(b)
     names, rows = first_products(m, layer)
     b.norm_project_last(x, gain, names, rows, a, Phase.Q_PREP)
+    choose_positions(b, x, gain, a, layer, single=True)
     part, join = token_core(b, token_queries(b, a, layer), layer)
     w = MlaWeights(m, b.weights, layer).v_b()
     b.add(mla_values.KERNEL, Phase.CORE, w.name, join, part=part, w=w, y=y)
@@ -120,6 +133,7 @@ def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
         params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": b.spec.eps}
         b.add(norm_matvec_q8.KERNEL, Phase.Q_PREP, w.name, params, w=w, ssq=b.squares(x), y=a,
               **b.quantized(x, "xq", "xs"))  # fmt: skip
+    choose_positions(b, x, gain, a, layer, single=True)
     part, join = token_core(b, token_queries(b, a, layer), layer)
     v_b = MlaWeights(m, b.weights, layer).v_b()
     b.add(mla_values_q8.KERNEL, Phase.CORE, v_b.name, join, part=part, w=v_b,
@@ -151,6 +165,7 @@ def batch_latent(b: BatchBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     m, a, cache = sizes(b), products_buf(b), latent_cache(b, layer)
     names, rows = first_products(m, layer)
     b.project(b.normed(x, gain, Phase.Q_PREP), names, rows, x.cols, a, Phase.Q_PREP)
+    choose_positions(b, x, gain, a, layer, single=False)
     plain, w = batch_queries(b, a, layer), MlaWeights(m, b.weights, layer)
     q = b.buf(f"mla.q.{m.heads * m.width}", m.heads * m.width)
     product = heads_matmul_coop if b.opts.products == "f16" else heads_matmul
@@ -167,8 +182,11 @@ def batch_latent(b: BatchBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     b.add(mla_rows.KERNEL, Phase.Q_PREP, w.label + "rope", row, a=a, b=plain, h=h,
           rope=b.rope(layer), q=q, k=cache)  # fmt: skip
     latent = b.buf(f"mla.latent.{m.heads * m.rank}", m.heads * m.rank)
+    most, chosen = sparse(b)
     core: Push = {"heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "scale": b.spec.attn_scale}
-    b.add(mla_prefill.KERNEL, Phase.CORE, w.label + "attention", core, q=q, k=cache, y=latent)
+    core |= {"most": most} if chosen else {}
+    kernel = mla_prefill_chosen.KERNEL if chosen else mla_prefill.KERNEL
+    b.add(kernel, Phase.CORE, w.label + "attention", core, q=q, k=cache, y=latent, **chosen)
     values: Push = {
         "cols": m.rank, "rows": m.value, "x_stride": latent.cols, "y_stride": y.cols, "y_off": 0,
         "x_head": m.rank, "y_head": m.value, "groups": m.heads,

@@ -66,7 +66,7 @@ def token_experts(b: TokenBuilder, x: Buf, gain: str, layer: int, after: str) ->
         from .builder_batch import BatchBuilder
 
         plain = replace(b.opts, products="f32")
-        batch_experts(BatchBuilder(b.spec, plain, b.weights, b.out), x, gain, layer, after)
+        batch_experts(BatchBuilder(b.spec, plain, b.weights, out=b.out), x, gain, layer, after)
         return
     route, inner, phase = route_token(b, x, gain, m), inner_buf(b, m), Phase.EXPERTS
     for s in m.inner:

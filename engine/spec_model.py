@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from ..kernels.cache_rows import row_bytes
 from .rope import RopeSpec
+from .spec_dsa import DsaSpec
 from .spec_mla import MlaSpec
 from .spec_moe import MoeSpec
 
@@ -69,6 +70,7 @@ class ModelSpec:
     has: frozenset[str] = frozenset()
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
+    dsa: DsaSpec | None = None
     nextn: int = 0  # layers behind the last that predict further tokens; not used
     n_params: int = 0
     weight_bytes: int = 0
@@ -139,7 +141,8 @@ class ModelSpec:
     def kv_bytes_per_token(self, dtype: str = "F16") -> int:
         """Bytes of keys and values that one token takes in all layers."""
         if self.mla:  # one row for both
-            return self.n_layer * row_bytes(dtype, self.mla.width)
+            indexed = sum(self.dsa.full) * row_bytes(dtype, self.dsa.dim) if self.dsa else 0
+            return self.n_layer * row_bytes(dtype, self.mla.width) + indexed
         return sum(2 * row_bytes(dtype, layer.kv_dim) for layer in self.caches)
 
     def idle(self, count: int) -> ModelSpec:

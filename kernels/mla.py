@@ -15,6 +15,7 @@ from .kernel import Array, Params
 from .limits import Limits
 from .reference import Floats, rms_normalise
 
+ALL = 0xFFFFFFFF  # positions that a token may see where nothing chooses among them
 MIN_SPLIT = 16  # as in shaders/mla_splits.glsl
 VALUE_FORMATS = ("F16", "F32")  # of k_b, by the builds KB16 and KB32
 

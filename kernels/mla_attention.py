@@ -10,7 +10,7 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
-from .mla import attend, cache_build, split_length, tile
+from .mla import ALL, attend, cache_build, split_length, tile
 from .reference import step_words
 
 
@@ -24,13 +24,21 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def reference(
     q: Array, k: Array, part: Array, step: Array, *,
-    heads: int, rank: int, n_rot: int, splits: int, scale: float,
+    heads: int, rank: int, n_rot: int, splits: int, scale: float, most: int,
 ) -> None:
     """part (heads, splits, rank + 2) from q[0] (heads, rank + n_rot) and the rows up to pos."""
-    length = int(step[words.POS]) + 1
-    per, queries = split_length(length, splits), q[0].reshape(heads, rank + n_rot)
+    run(q, k[: int(step[words.POS]) + 1], part, heads, rank, n_rot, splits, scale)
+
+
+def run(
+    q: Array, seen: Array, part: Array, heads: int, rank: int, n_rot: int, splits: int,
+    scale: float,
+) -> None:
+    """The same from the rows that the token sees."""
+    length, queries = len(seen), q[0].reshape(heads, rank + n_rot)
+    per = split_length(length, splits)
     for s in range(-(-length // per)):
-        rows = k[s * per : min((s + 1) * per, length)].astype(np.float32)
+        rows = seen[s * per : (s + 1) * per].astype(np.float32)
         part[:, s, :rank], part[:, s, rank], part[:, s, rank + 1] = attend(
             queries, rows, rank, scale
         )
@@ -51,7 +59,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             }  # fmt: skip
             written = np.zeros((heads, splits, rank + 2), bool)
             written[:, :used] = True
-            params = {"heads": heads, "rank": rank, "n_rot": rot, "splits": splits, "scale": 0.07}
+            params = {"heads": heads, "rank": rank, "n_rot": rot, "splits": splits, "scale": 0.07,
+                      "most": ALL}
             yield Case(f"{heads} heads {rank}+{rot} pos={pos} {np.dtype(dtype).name}", ops, params,
                        only={"part": written})  # fmt: skip
 

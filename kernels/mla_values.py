@@ -11,7 +11,7 @@ from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .matvec_launch import ALL_FORMATS
-from .mla import parts, split_length
+from .mla import ALL, parts, split_length
 from .mla_query import whole
 from .reference import Floats, random_matrix, step_words
 
@@ -37,12 +37,14 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return launch_as(ops, params, limits, 4)
 
 
-def values(part: Array, w: Any, step: Array, rows: int, splits: int, heads: int) -> Floats:
+def values(
+    part: Array, w: Any, step: Array, rows: int, splits: int, heads: int, most: int
+) -> Floats:
     """The heads' values (heads * rows,)."""
-    length, rank = int(step[words.POS]) + 1, w.cols
+    length, rank = min(int(step[words.POS]) + 1, most), w.cols
     used = -(-length // split_length(length, splits))
-    most = part[:, :used, rank]
-    shrink = np.exp(most - most.max(axis=1, keepdims=True))
+    best = part[:, :used, rank]
+    shrink = np.exp(best - best.max(axis=1, keepdims=True))
     total = (part[:, :used, rank + 1] * shrink).sum(axis=1, keepdims=True)
     latent = np.einsum("hs,hsr->hr", shrink, part[:, :used, :rank]) / total
     out = np.einsum("hvr,hr->hv", whole(w).reshape(heads, rows, rank), latent)
@@ -50,10 +52,10 @@ def values(part: Array, w: Any, step: Array, rows: int, splits: int, heads: int)
 
 
 def reference(
-    part: Array, w: Matrix, y: Array, step: Array, *, rows: int, splits: int, heads: int
+    part: Array, w: Matrix, y: Array, step: Array, *, rows: int, splits: int, heads: int, most: int
 ) -> None:
     """y[0] (heads, rows) from part (heads, splits, rank + 2); w (heads * rows, rank)."""
-    y[0] = values(part, w, step, rows, splits, heads)
+    y[0] = values(part, w, step, rows, splits, heads, most)
 
 
 def case_operands(
@@ -65,12 +67,15 @@ def case_operands(
     )[i % 3]  # fmt: skip
     part = rng.standard_normal((heads, splits, rank + 2)).astype(np.float32)
     part[:, :, rank + 1] = rng.uniform(1, 9, (heads, splits))
-    part[:, -(-(pos + 1) // split_length(pos + 1, splits)) :] = np.nan
+    seen = min(pos + 1, ALL if i % 2 else 90)
+    part[:, -(-seen // split_length(seen, splits)) :] = np.nan
     ops: dict[str, Any] = {
         "part": part, "w": random_matrix(rng, fmt, heads * rows, rank, rank**-0.5),
         "step": step_words(1, pos),
     }  # fmt: skip
-    params: dict[str, int | float] = {"rows": rows, "splits": splits, "heads": heads}
+    params: dict[str, int | float] = {
+        "rows": rows, "splits": splits, "heads": heads, "most": ALL if i % 2 else 90,
+    }  # fmt: skip
     return f"{fmt} {heads} heads {rows}x{rank} pos={pos}", ops, params
 
 

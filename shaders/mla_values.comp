@@ -10,7 +10,7 @@ READS(0, float, part)  // (heads, splits, RANK + 2)
 WEIGHT(1, w)           // v_b: (heads * rows, RANK)
 WRITES(2, float, y)    // (heads, rows)
 READS(3, uint, step)
-PUSH { uint rows; uint splits; PLANES(w); } p;
+PUSH { uint rows; uint splits; uint most; PLANES(w); } p;
 
 #include "blocks.glsl"
 #include "mla_values.glsl"

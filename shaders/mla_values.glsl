@@ -18,7 +18,7 @@ shared float x[RANK], weight[SPLITS], best[SPLITS], partial[LANES * ROWS];
 
 void join_splits(uint head, uint t) {
     const uint ROW = RANK + 2u;
-    uint len = step[STEP_POS] + 1u, per = split_length(len), used = (len + per - 1u) / per;
+    uint len = length_seen(), per = split_length(len), used = (len + per - 1u) / per;
     uint base = head * p.splits * ROW;
     for (uint s = t; s < used; s += WORKGROUP) {
         best[s] = part[base + s * ROW + RANK];

@@ -11,7 +11,7 @@ WEIGHT(1, w)           // v_b: (heads * rows, RANK)
 WRITES(2, uint, yq)
 WRITES(3, vec2, ys)
 READS(4, uint, step)
-PUSH { uint rows; uint splits; PLANES(w); } p;
+PUSH { uint rows; uint splits; uint most; PLANES(w); } p;
 
 #include "blocks.glsl"
 #include "mla_values.glsl"

@@ -50,7 +50,8 @@ def keys(arch: str, **values: Any) -> dict[str, Any]:
 
 
 def deepseek2(
-    quant: str = "Q4_K", *, shared: int = 1, q_rank: int = 256, formats: dict[str, str] | None = None,
+    quant: str = "Q4_K", *, shared: int = 1, q_rank: int = 256,
+    formats: dict[str, str] | None = None,
     seed: int = 3,
 ) -> fixtures.Model:
     """Three layers, the first dense: 256 wide, 4 heads of 64 + 32, latents of 256 values, 6 experts
