@@ -32,6 +32,7 @@ from .spec_model import LayerSpec, ModelSpec
 from .weights import Weights
 
 Push = dict[str, int | float]
+SHORT = 512  # positions up to which single tokens attend one head a workgroup
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class PlanOptions:
 
     `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
-    `coop_attention`: batches attend on matrix cores too.
+    `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend to float16
+    caches a tile at a time (attention_tiles_q8).
     """
 
     n_ctx: int
@@ -52,6 +54,7 @@ class PlanOptions:
     int8: bool = False
     products: str = "f32"
     coop_attention: bool = False
+    tiles: bool = False
 
 
 @dataclass
@@ -61,6 +64,7 @@ class Builder(ABC):
     spec: ModelSpec
     opts: PlanOptions
     weights: Weights
+    short: bool = False  # a plan for contexts of at most `SHORT` positions
     out: list[Dispatch] = field(default_factory=list)
 
     def buf(self, name: str, width: int) -> Buf:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..kernels import (
     attention_q8,
+    attention_tiles_q8,
     matvec_q8_add,
     norm_add_q8,
     norm_matvec_q8,
@@ -86,14 +87,16 @@ class Int8Builder(Builder):
         return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
-        """All splits and their join in one kernel."""
-        most = max(s.n_head_kv for s in self.spec.layers)
-        arrived = Buf("arrived", (most,), "U32", Role.STATE)
+        """All splits and their join in one kernel; one head a workgroup in short contexts."""
+        k, v, spec = self.cache("k", layer), self.cache("v", layer), self.layer(layer)
+        arrived = Buf("arrived", (max(s.n_head for s in self.spec.layers),), "U32", Role.STATE)
+        params, kernel = self.attention(layer) | {"splits": self.opts.splits}, attention_q8.KERNEL
+        group = spec.n_head // spec.n_head_kv
+        if self.opts.tiles and k.format_name == v.format_name == "F16":
+            params["heads"], kernel = 1 if self.short else group, attention_tiles_q8.KERNEL
         self.add(
-            attention_q8.KERNEL, Phase.ATTENTION, f"blk.{layer}.attention",
-            self.attention(layer) | {"splits": self.opts.splits}, qkv=qkv, k=self.cache("k", layer),
-            v=self.cache("v", layer), part=self.part(layer), arrived=arrived,
-            **self.quantized(y, "yq", "ys"),
+            kernel, Phase.ATTENTION, f"blk.{layer}.attention", params, qkv=qkv, k=k, v=v,
+            part=self.part(layer), arrived=arrived, **self.quantized(y, "yq", "ys"),
         )  # fmt: skip
 
     def project_add(self, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:

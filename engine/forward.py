@@ -70,11 +70,15 @@ class Forward:
         rows = max(1, min(self.opts.batch, 64, size // self.spec.n_vocab))
         return Buf("all_logits", (rows, self.spec.n_vocab), role=Role.OUTPUT)
 
-    def decode(self, sampling: Sequence[Dispatch] = ()) -> Plan:
-        """One token: embedding, layers, head, then the sampling dispatches over `logits`."""
+    def decode(self, sampling: Sequence[Dispatch] = (), short: bool = False) -> Plan:
+        """One token: embedding, layers, head, then the sampling dispatches over `logits`.
+
+        `short`: the form for positions below builder.SHORT; any form gives the right result.
+        """
         b = self._single()
+        b.short = short
         self._head(b, self._layers(b))
-        return Plan(1, (*b.out, *sampling), "decode")
+        return Plan(1, (*b.out, *sampling), "decode short" if short else "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""

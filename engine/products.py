@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernels import attention_prefill_coop, attention_q8, matmul_coop, q8
+from ..kernels import attention_prefill_coop, attention_q8, attention_tiles_q8, matmul_coop, q8
 from .arena import binding_limit
 from .builder_int8 import obstacle as int8_obstacle
 from .builder_int8 import takes_batches
@@ -68,3 +68,11 @@ def attends_on_matrix_cores(
         and attention_prefill_coop.needs(device.limits)
         and attention_prefill_coop.suits(spec.head_dim, device.limits)
     )
+
+
+def attends_in_tiles(products: Products, spec: ModelSpec, device: Device) -> bool:
+    """Whether single tokens in int8 attend to float16 caches a tile at a time."""
+    return products.int8 and not spec.mla and all(
+        attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
+        for s in spec.layers
+    )  # fmt: skip

@@ -20,12 +20,13 @@ from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
 from .arena import binding_limit
 from .buffers import Buffers
+from .builder import SHORT
 from .container import Container
 from .device import Device
 from .forward import Forward, PlanOptions
 from .pace import Pace
 from .plan import Plan
-from .products import attends_on_matrix_cores, choose_products
+from .products import attends_in_tiles, attends_on_matrix_cores, choose_products
 from .profile import HOST, Profile
 from .progress import Progress
 from .recorder import Algorithms, Hazards, Prepared, offsets
@@ -70,12 +71,14 @@ class VulkanRunner:
             choose_splits(device.limits.units, spec.n_head_kv), binding_limit(device),
             products.int8, products.batches,
             attends_on_matrix_cores(products, spec, device, (cache_k, cache_v)),
+            attends_in_tiles(products, spec, device),
         )  # fmt: skip
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
         self._sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
         self._history = history_dispatch(words, tokens, spec.n_vocab, n_ctx)
         self._decode_plan = self._forward.decode(self._sampling)
+        self._short_plan = self._forward.decode(self._sampling, short=opts.tiles)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
         prefill = self._forward.prefill(2, (self._history, *self._sampling), head=True)
@@ -186,16 +189,17 @@ class VulkanRunner:
         """Run up to `steps` steps, several per submit; adapts `chunk` to the time one takes."""
         while steps > 0 and self._progress.reason is StopReason.RUNNING:
             count = min(1 << (steps.bit_length() - 1), MAX_CHUNK) if self._replays else 1
-            known = ("decode", count, self._profile.on) in self._sequences
             pos, seen = self._progress.pos, self._progress.seen
-            key = ("decode", count)
-            seq = self._sequence(key, self._decode_plan, 1, count)
+            plan = self._short_plan if pos + count <= SHORT else self._decode_plan
+            key = ("decode", plan.name, count)
+            known = (*key, self._profile.on) in self._sequences
+            seq = self._sequence(key, plan, 1, count)
             start = time.perf_counter()
             self._eval(key, seq)
             if known and self._replays:
                 self._adapt((time.perf_counter() - start) / count)
             self._progress.collect(self._buffers["out"].data())
-            self._profile.did(self._decode_plan, 1, pos, self._progress.seen - seen)
+            self._profile.did(plan, 1, pos, self._progress.seen - seen)
             steps -= count
         if self.chunk == 1 and MAX_CHUNK > 1 and not self._profile.on:
             self.chunk = 2  # the second submit measures a recorded step

@@ -89,7 +89,9 @@ def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
 
 
 def plain_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
-    """Any rows, in pairs for the rotation."""
+    """Any rows, in pairs for the rotation; many where a vocabulary's rows are short."""
+    if chunks <= lanes and rows >= units * 128:
+        return Tiling(8)
     return Tiling(2, 1, 2 if chunks > lanes else 1)
 
 

@@ -30,11 +30,7 @@ PUSH {
     uint k_base; uint v_base;
 } p;
 
-const float NEVER = -1e30;
-const uint MAX_SPLITS = 64u;
-
-shared float best[GROUP * MAX_SPLITS], weight[GROUP * MAX_SPLITS];
-shared bool last;
+#include "attention_join.glsl"
 #include "cache_read.glsl"
 #include "attention_sg.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
@@ -42,34 +38,6 @@ shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
 
 // positions that a workgroup takes at once: fewer are not worth another one
 const uint MIN_SPLIT = WORKGROUP / LANES * UNROLL;
-
-// Loads the states of all `used` splits of a head.
-void load_splits(uint base, uint row, uint used, uint t) {
-    for (uint e = t; e < GROUP * used; e += WORKGROUP) {
-        uint at = base + (e / used * p.splits + e % used) * row;
-        best[e] = part[at + HEAD_DIM];
-        weight[e] = part[at + HEAD_DIM + 1u];
-    }
-    barrier();
-}
-
-// Value e of the head's parts, joined
-float join_splits(uint base, uint row, uint used, uint e) {
-    uint g = e / HEAD_DIM, at = base + g * p.splits * row + e % HEAD_DIM;
-    float most = NEVER, sum = 0.0, total = 0.0;
-    for (uint s = 0u; s < used; s++) most = max(most, best[g * used + s]);
-    for (uint s = 0u; s < used; s += 8u) {
-        float v[8];  // eight loads on their way at once
-        FLAT for (uint j = 0u; j < 8u; j++) v[j] = part[at + min(s + j, used - 1u) * row];
-        FLAT for (uint j = 0u; j < 8u; j++) {
-            uint i = g * used + min(s + j, used - 1u);
-            float shrink = s + j < used ? exp(best[i] - most) : 0.0;
-            sum += shrink * v[j];
-            total += shrink * weight[i];
-        }
-    }
-    return sum / total;
-}
 
 void main() {
     if (step[STEP_STOP] != 0u) return;

@@ -122,6 +122,7 @@ void main() {
         store_pair(p.y_off + wg_row + 2u * t, pos, cs, row_sum(2u * t, 0u) * norm,
                    row_sum(2u * t + 1u, 0u) * norm);
 #elif defined(GATED)
+    if (SUBGROUP >= 16u && gl_SubgroupID * SUBGROUP >= count) return;
     float gated = 0.0;
     if (t < count) {
         float gate = row_sum(t, 0u) * norm;
@@ -129,6 +130,8 @@ void main() {
     }
     quantize_values(wg_row, count, t, gated);
 #elif defined(ADD)
+    // the others would only take turns from workgroups that still load weights
+    if (SUBGROUP >= 16u && gl_SubgroupID * SUBGROUP >= count) return;
     if (t < count) {
         own += row_sum(t, 0u);
         y[wg_row + t] = own;

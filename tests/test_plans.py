@@ -54,16 +54,16 @@ def test_forms(fmt: str, products: str, int8: bool, limit: float, cache: str) ->
     ref = dict(np.load(folder / "models" / f"llama.{fmt}.npz"))
     spec = model_spec(c)
     opts = PlanOptions(N_CTX, 64, cache, cache, splits=2, int8=int8, products=products,
-                       coop_attention=products == "f16")  # fmt: skip
+                       coop_attention=products == "f16", tiles=int8)  # fmt: skip
     forward, arrays = Forward(c, spec, opts), Arrays()
     arrays["rope.0"] = rope_table(spec.rope, N_CTX)
     ids, want = [int(t) for t in ref["prompt_2"]], ref["ref_logits_2"]
     arrays.run(forward.score(), ids, 0)
     got = arrays["all_logits"][: len(ids)]
     assert np.square(got - want).sum() <= limit * np.square(want).sum()
-    decode, prefill = forward.decode(), forward.prefill(64, head=True)
-    arrays.run(prefill, ids[:30], 0)
+    arrays.run(forward.prefill(64, head=True), ids[:30], 0)
+    decode = [forward.decode(short=short) for short in (False, True)]
     for i in range(30, len(ids)):
-        arrays.run(decode, [ids[i]], i)
+        arrays.run(decode[i % 2], [ids[i]], i)
     last = arrays["logits"][0]
     assert np.square(last - want[-1]).sum() <= 2 * limit * np.square(want[-1]).sum()
