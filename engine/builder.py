@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..kernels import (
+    bias_add,
     embed,
     gelu_mul,
     matvec,
@@ -202,6 +203,11 @@ class Builder(ABC):
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
         """logits = W (rmsnorm(x) * gain) for the last token."""
         self.norm_project_last(x, gain, [name], [self.spec.n_vocab], logits, Phase.HEAD)
+
+    def add_bias(self, x: Buf, name: str, phase: Phase) -> None:
+        """x += a bias, for every token. A sum that follows quantizes the result anew."""
+        b = self.weights.vector(name, x.cols)
+        self.add(bias_add.KERNEL, phase, name, {"cols": x.cols}, y=x, b=b)
 
     # --- shared steps --------------------------------------------------------------------------
 

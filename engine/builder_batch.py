@@ -29,6 +29,7 @@ from ..kernels.quantize_layout import row_words
 from .builder import Builder, Push
 from .builder_mla import batch_latent
 from .builder_moe_batch import batch_experts
+from .builder_sinks import batch_sinks, has_sinks
 from .heads import PLAIN, HeadOps
 from .plan import Buf, Phase
 
@@ -111,6 +112,9 @@ class BatchBuilder(Builder):
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Causal attention; the result in the form that the next product reads."""
+        if has_sinks(self):
+            batch_sinks(self, qkv, y, layer)
+            return
         label, phase, out = f"blk.{layer}.attention", Phase.ATTENTION, self.factor(y.name, y.cols)
         k, v = self.cache("k", layer), self.cache("v", layer)
         on_cores = self.opts.coop_attention

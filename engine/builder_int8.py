@@ -25,6 +25,7 @@ from .builder import Builder, Push
 from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
 from .builder_mla import int8_latent
 from .builder_moe import int8_experts
+from .builder_sinks import has_sinks, int8_sinks
 from .container import Container
 from .heads import PLAIN, HeadOps
 from .plan import Buf, Operand, Phase, Role
@@ -88,6 +89,9 @@ class Int8Builder(Builder):
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """All splits and their join in one kernel; one head a workgroup in short contexts."""
+        if has_sinks(self):
+            int8_sinks(self, qkv, y, layer)
+            return
         k, v, spec = self.cache("k", layer), self.cache("v", layer), self.layer(layer)
         arrived = Buf("arrived", (max(s.n_head for s in self.spec.layers),), "U32", Role.STATE)
         params, kernel = self.attention(layer) | {"splits": self.opts.splits}, attention_q8.KERNEL

@@ -16,6 +16,7 @@ from ..kernels import (
 from .builder import Builder, Push
 from .builder_mla import token_latent
 from .builder_moe import token_experts
+from .builder_sinks import has_sinks, token_sinks
 from .heads import PLAIN, HeadOps
 from .plan import Buf, Phase
 
@@ -48,6 +49,9 @@ class TokenBuilder(Builder):
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
         """Splits of the context side by side, then joined."""
+        if has_sinks(self):
+            token_sinks(self, qkv, y, layer)
+            return
         s, splits, part = self.layer(layer), self.opts.splits, self.part(layer)
         label, phase = f"blk.{layer}.attention", Phase.ATTENTION
         k, v = self.cache("k", layer), self.cache("v", layer)

@@ -22,6 +22,7 @@ NEAR = 0.05  # gap between the best two logits below which rounding may decide
 MODELS = (
     "qwen3moe.F16", "qwen3moe.Q4_K_M", "glm4moe.F16", "minimax-m2.F16", "deepseek2.F16",
     "deepseek2-v3.F16", "glm-dsa.F16", "glm-dsa-sparse.F16",
+    "gpt-oss.MXFP4",
 )  # fmt: skip
 FOLDER = golden()
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="no golden data beside the repository")
