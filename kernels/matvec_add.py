@@ -29,7 +29,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format and shape."""
     for fmt, (rows, cols) in every_format(SHAPES, PLAIN_SHAPES):
         ops = case_operands(rng, fmt, rows, cols)
-        yield Case(f"{fmt} {rows}x{cols}", ops, case_params(rows, cols))
+        yield Case(f"{fmt} {rows}x{cols}", ops, case_params(rows, cols), scale=0.5)
 
 
 KERNEL = Kernel("matvec_add", launch, reference, cases)
