@@ -17,7 +17,7 @@ import numpy.typing as npt
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int8]
 Floats = npt.NDArray[np.float32]
-CHUNK = 32
+Words = npt.NDArray[np.uint32]
 SCALE = 4  # bytes
 
 
@@ -54,8 +54,7 @@ def pack_blocks(block: IntBlock, q: Ints, scales: Floats) -> Bytes:
 
     `cols` is a multiple of `elems`; a group is a whole number of blocks (the last may be short).
     """
-    n, cols = q.shape
-    count = cols // block.elems
+    n = len(q)
     if block.name == "INT8":
         quants = np.ascontiguousarray(q).view(np.uint8)
     elif block.name == "INT3_G64":
@@ -63,6 +62,54 @@ def pack_blocks(block: IntBlock, q: Ints, scales: Floats) -> Bytes:
     else:
         u = (q + np.int8(8)).view(np.uint8).reshape(n, -1, 2, 16)
         quants = u[:, :, 0] | (u[:, :, 1] << np.uint8(4))
+    return _with_scales(block, quants.reshape(n, -1), scales)
+
+
+def pack_stored(block: IntBlock, packed: Bytes, scales: Floats) -> Bytes:
+    """As pack_blocks, from rows (n, bytes) as a container stores them in the block's bits: whole
+    words are permuted, no value is looked at."""
+    if block.name == "INT8":
+        quants = packed
+    elif block.name == "INT3_G64":
+        quants = _reorder3(packed)
+    else:
+        quants = _reorder4(packed)
+    return _with_scales(block, quants, scales)
+
+
+def _reorder4(packed: Bytes) -> Bytes:
+    """Values 2 m and 2 m + 1 in byte m, to values m and 16 + m in byte m of every 16."""
+    pairs = packed.reshape(len(packed), -1, 2, 8)
+    a, b = pairs[:, :, 0], pairs[:, :, 1]
+    out = np.empty((*a.shape, 2), np.uint8)
+    out[..., 0] = (a & 15) | (b << np.uint8(4))
+    out[..., 1] = (a >> 4) | (b & 0xF0)
+    return out.reshape(packed.shape)
+
+
+def _reorder3(packed: Bytes) -> Bytes:
+    """Groups of 64: bit pairs of values 4 b … 4 b + 3 in byte b, high bits in order, to the order
+    of INT3_G64. In every word the 4 x 4 pairs, and the 8 x 4 high bits, are transposed."""
+    words = np.ascontiguousarray(packed).view("<u4").reshape(-1, 6)
+    low, high = words[:, :4], words[:, 4:]
+    out = np.empty_like(words)
+    six, twelve = np.uint32(6), np.uint32(12)
+    t = (low ^ (low >> six)) & np.uint32(0x00CC00CC)
+    low = low ^ t ^ (t << six)
+    t = (low ^ (low >> twelve)) & np.uint32(0x0000F0F0)
+    out[:, :4] = low ^ t ^ (t << twelve)
+    out[:, 4:] = 0
+    for j in range(4):
+        x: Words = (high >> np.uint32(j)) & np.uint32(0x11111111)  # every fourth bit, …
+        x = (x | (x >> np.uint32(3))) & np.uint32(0x03030303)  # … drawn together
+        x = (x | (x >> np.uint32(6))) & np.uint32(0x000F000F)
+        out[:, 4:] |= ((x | (x >> np.uint32(12))) & np.uint32(0xFF)) << np.uint32(8 * j)
+    return out.view(np.uint8).reshape(packed.shape)
+
+
+def _with_scales(block: IntBlock, quants: Bytes, scales: Floats) -> Bytes:
+    n = len(quants)
+    count = quants.shape[1] // (block.bytes - SCALE)
     out = np.empty((n, count, block.bytes), np.uint8)
     out[..., :-SCALE] = quants.reshape(n, count, -1)
     out[..., -SCALE:] = _per_block(scales, count).view(np.uint8).reshape(n, count, SCALE)

@@ -112,8 +112,16 @@ def _tensor(name: str, rows: Rows, shape: Shape) -> Tensor:
 
 def open_folder(path: Path) -> IntContainer:
     """Open a folder of safetensors shards. Missing shards, layers and experts are listed."""
+    described = [name for name in (METADATA, "config.json") if (path / name).exists()]
+    if not described:
+        raise ModelError(path, "holds safetensors, but neither config.json nor metadata.gguf says "
+                               "what model they are")  # fmt: skip
+    others = [p.name for p in path.glob("*.gguf") if p.name != METADATA and "mmproj" not in p.name]
+    if others:
+        raise ModelError(path, f"holds safetensors and {', '.join(sorted(others)[:3])}; name the "
+                               ".gguf file, or keep the two apart")  # fmt: skip
     folder = read_folder(path)
-    if (path / METADATA).exists():
+    if METADATA in described:
         return _with_gguf_names(folder)
     config = read_config(path)
     keys = config_keys(config)

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import int_codec
 from .blocks import FORMATS, Bytes, Floats, Format, Matrix
-from .int_blocks import INT_BLOCKS, pack_blocks
+from .int_blocks import INT_BLOCKS, pack_blocks, pack_stored
 from .int_formats import E8M0, GROUPS
 from .int_rows import Index, Leaf, Packed, Plain, Rows
 
@@ -60,8 +60,10 @@ def _encode_leaf(leaf: Leaf, index: Index, fmt: Format) -> Bytes:
     if isinstance(leaf, Plain) and leaf.kind == fmt.name:
         return leaf.stored.raw().reshape(leaf.rows, -1)[index]
     if isinstance(leaf, Packed) and fmt.name in INT_BLOCKS:
-        q = int_codec.unpack(leaf.what, leaf.packed(index), leaf.cols)
-        return pack_blocks(INT_BLOCKS[fmt.name], q, leaf.scales(index))
+        block, packed, scales = INT_BLOCKS[fmt.name], leaf.packed(index), leaf.scales(index)
+        if leaf.what.name != "int2-row":
+            return pack_stored(block, packed, scales)
+        return pack_blocks(block, int_codec.unpack(leaf.what, packed, leaf.cols), scales)
     if isinstance(leaf, Packed) and fmt.name == "MXFP4":
         return _mxfp4(leaf, index)
     return float_bytes(leaf.take(index), fmt.name)

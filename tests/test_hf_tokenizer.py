@@ -60,7 +60,7 @@ def test_byte_level_bpe(tmp_path: Path) -> None:
     assert k[PREFIX + "token_type"].tolist() == [1, 1, 1, 1, 1, 3, 5, 4]
     assert k[PREFIX + "eos_token_id"] == 5 and k[PREFIX + "add_bos_token"] is False
     assert k["tokenizer.chat_template"] == "hello"
-    t = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))  # type: ignore[arg-type]
+    t = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))
     assert t.encode("ab ab<|im_end|>", add_special=True, parse_special=True) == [3, 4, 5]
     assert t.decode_bytes([3, 4]) == b"ab ab"
 
@@ -89,7 +89,7 @@ def test_byte_fallback_becomes_a_llama_vocabulary(tmp_path: Path) -> None:
     k = keys(write(tmp_path, data, {"bos_token": "<s>", "add_bos_token": True}))
     assert k[PREFIX + "model"] == "llama" and k[PREFIX + "bos_token_id"] == 1
     assert k[PREFIX + "token_type"].tolist() == [2, 3, 6, 1, 1, 1]
-    t = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))  # type: ignore[arg-type]
+    t = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))
     assert t.encode("▁a\n", add_special=True, parse_special=False) == [1, 5, 2]
 
 
@@ -126,7 +126,7 @@ def test_a_real_vocabulary_survives_the_way_over_json(tmp_path: Path) -> None:
                           "pretokenizers": [*map(split, rule.patterns), BYTES]},
     }  # fmt: skip
     k = keys(write(tmp_path, tokenizer))
-    ours = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))  # type: ignore[arg-type]
+    ours = build_tokenizer(SimpleNamespace(path=tmp_path, metadata=k))
     text = "Hello, world! 12345 — ünïcode\n\n  tail"
     theirs = build_tokenizer(c)
     assert ours.encode(text, add_special=False, parse_special=True) == theirs.encode(

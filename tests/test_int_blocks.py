@@ -11,7 +11,13 @@ from safetensors_bytes import write
 
 from kompute_llm.engine import int_codec
 from kompute_llm.engine.blocks import FORMATS
-from kompute_llm.engine.int_blocks import INT_BLOCKS, IntBlock, pack_blocks, unpack_blocks
+from kompute_llm.engine.int_blocks import (
+    INT_BLOCKS,
+    IntBlock,
+    pack_blocks,
+    pack_stored,
+    unpack_blocks,
+)
 from kompute_llm.engine.int_formats import NAMES, IntKind
 from kompute_llm.engine.int_matrix import RowsMatrix, engine_format
 from kompute_llm.engine.int_rows import Joined, Packed
@@ -32,6 +38,18 @@ def test_blocks_hold_every_quant_and_scale(block: IntBlock) -> None:
     assert np.array_equal(unpack_blocks(block.name, raw, 384), expected)
     one = pack_blocks(block, q, scales[:, :1])  # a scale per row
     assert np.array_equal(unpack_blocks(block.name, one, 384), q * scales[:, :1])
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda b: b.name)
+def test_stored_bytes_are_permuted_to_the_same_blocks(block: IntBlock) -> None:
+    rng = np.random.default_rng(1)
+    kind = {"INT8": NAMES["int8-row"], "INT3_G64": NAMES["int3-g64"]}.get(
+        block.name, IntKind("int4-grouped", "4", block.elems)
+    )
+    stored = rng.integers(0, 256, (7, int_codec.row_bytes(kind, 384)), dtype=np.uint8)
+    scales: Any = rng.random((7, 384 // block.elems)).astype(np.float32)
+    expected = pack_blocks(block, int_codec.unpack(kind, stored, 384), scales)
+    assert np.array_equal(pack_stored(block, stored, scales), expected)
 
 
 def test_three_bits_are_where_the_kernels_look() -> None:

@@ -236,6 +236,17 @@ def test_missing_experts_are_named(tmp_path: Path) -> None:
         open_model(write_folder(tmp_path / "hf", tensors, moe_config(gguf)))
 
 
+def test_folders_of_two_models_or_of_none(small: Container, tmp_path: Path) -> None:
+    path = folder(small, tmp_path / "hf")
+    tiny(**SMALL).write(path / "other.gguf")
+    with pytest.raises(ModelError, match=r"holds safetensors and other\.gguf"):
+        open_model(path)
+    (path / "config.json").unlink()
+    assert len(open_model(path).paths) == 1  # what opens is the GGUF file
+    with pytest.raises(ModelError, match=r"neither config\.json nor metadata\.gguf"):
+        open_model(path / "model-00001-of-00001.safetensors")
+
+
 def test_unknown_families_and_tensors(small: Container, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="model type 'bert' is not supported"):
         open_model(folder(small, tmp_path / "a", model_type="bert"))
