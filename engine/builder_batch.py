@@ -17,6 +17,8 @@ from ..kernels import (
     matmul_coop_swiglu,
     matmul_int8,
     matmul_int8_add,
+    matvec_int8,
+    matvec_int8_add,
     quantize_geglu,
     quantize_norm,
     quantize_rows,
@@ -47,6 +49,7 @@ FORMS = {
     "f16": Form(matmul_coop.KERNEL, matmul_coop_add.KERNEL),
     "int8": Form(matmul_int8.KERNEL, matmul_int8_add.KERNEL),
 }
+FEW = Form(matvec_int8.KERNEL, matvec_int8_add.KERNEL)
 
 
 # by activation: the gate in float32; on matrix cores with both projections; to float16 or int8
@@ -56,13 +59,16 @@ GATES = {
 }
 
 
+@dataclass
 class BatchBuilder(Builder):
-    """A batch of tokens in the form `opts.products`."""
+    """A batch of tokens in the form `opts.products`; `few`: at most `opts.few` tokens."""
+
+    few: bool = False
 
     @property
     def form(self) -> Form:
         """The kernels of this plan's products."""
-        return FORMS[self.opts.products]
+        return FEW if self.few else FORMS[self.opts.products]
 
     def factor(self, name: str, width: int) -> Buf:
         """Activations (batch, width) in the form that the products read."""

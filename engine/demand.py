@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..kernels.limits import Limits
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
-from .arena import STAGING_BYTES, binding_limit, weight_words
+from .arena import STAGING_BYTES, weight_words
 from .buffers import EXCHANGED
 from .container import Container
 from .errors import KomputeLLMError
 from .forward import Forward, PlanOptions
+from .int_matrix import RowsMatrix
 from .plan import Buf, Role
-from .products import Products, choose_products
+from .products import plan_options
 from .runner import RunnerConfig
 from .spec import ModelSpec
 
@@ -82,9 +83,11 @@ def _on_cpu(container: Container, spec: ModelSpec, config: RunnerConfig) -> dict
     batch = min(config.batch, config.n_ctx)
     opts = PlanOptions(config.n_ctx, batch, config.cache_k.upper(), config.cache_v.upper())
     forward, bufs = _plans(container, spec, opts, score=True)
-    mapped = sum(m.raw.nbytes for w in forward.weights.all for m in w.parts)
+    parts = [m for w in forward.weights.all for m in w.parts]
+    mapped = sum(m.nbytes for m in parts if not isinstance(m, RowsMatrix))
+    packed = sum(m.nbytes for m in parts) - mapped  # int containers: made in memory
     size = sum(4 * b.words for b in bufs)
-    return {"path": "f32", "host": mapped + size, "mapped": mapped}
+    return {"path": "f32", "host": mapped + packed + size, "mapped": mapped}
 
 
 def _on_gpu(
@@ -92,13 +95,10 @@ def _on_gpu(
 ) -> dict[str, Any]:
     info = SimpleNamespace(name="this kind of GPU", int_dot="none")
     device = cast("Device", SimpleNamespace(limits=limits, info=info))
-    products: Products = choose_products(container, spec, device, config.math)
-    binding = binding_limit(device)
-    batch = max(1, min(config.batch, config.n_ctx, binding // (4 * spec.widest)))
-    opts = PlanOptions(
-        config.n_ctx, batch, config.cache_k.upper(), config.cache_v.upper(),
-        binding_bytes=binding, int8=products.int8, products=products.batches,
-    )  # fmt: skip
+    caches = config.cache_k, config.cache_v
+    products, opts = plan_options(
+        container, spec, device, config.n_ctx, config.batch, caches, config.math
+    )
     forward, bufs = _plans(container, spec, opts)
     shared = [b for b in bufs if b.role in (Role.INPUT, Role.OUTPUT) or b.name in EXCHANGED]
     return {
@@ -118,7 +118,7 @@ def _plans(
     sampling, _ = sampling_dispatches(f.logits, f.step, f.tokens, opts.n_ctx)
     history = history_dispatch(f.step, f.tokens, spec.n_vocab, opts.n_ctx)
     plans = [f.decode(sampling), f.prefill(max(2, opts.batch), (history, *sampling), head=True)]
-    plans += [f.score()] * score
+    plans += [f.score()] * score + [f.prefill(2)] * (opts.few > 0)
     named = {
         op.name: op
         for plan in plans for d in plan.dispatches for op in d.operands.values()

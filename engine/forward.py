@@ -82,11 +82,17 @@ class Forward:
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""
-        b = BatchBuilder(self.spec, self.opts, self.weights) if rows > 1 else self._single()
+        b = self._batch(rows) if rows > 1 else self._single()
         x = self._layers(b)
         if head:
             self._head(b, x)
         return Plan(rows, (*b.out, *tail), f"prefill {rows}")
+
+    def _batch(self, rows: int) -> Builder:
+        if rows > self.opts.few:
+            return BatchBuilder(self.spec, self.opts, self.weights)
+        opts = replace(self.opts, products="int8")
+        return BatchBuilder(self.spec, opts, self.weights, few=True)
 
     def score(self) -> Plan:
         """A batch of up to `all_logits.rows` tokens with the logits of every one."""

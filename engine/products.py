@@ -8,14 +8,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..kernels import attention_prefill_coop, attention_q8, attention_tiles_q8, matmul_coop, q8
+from ..kernels import (
+    attention_prefill_coop,
+    attention_q8,
+    attention_tiles_q8,
+    matmul_coop,
+    matvec_int8,
+    q8,
+)
 from .arena import binding_limit
+from .builder import PlanOptions
 from .builder_int8 import obstacle as int8_obstacle
 from .builder_int8 import takes_batches
 from .container import Container
 from .device import Device
 from .errors import UsageError
 from .spec import ModelSpec
+
+MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,40 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
     return Products(not obstacle, "int8" if int8_batches else "f32")
 
 
-def attends_on_matrix_cores(
+def plan_options(
+    container: Container, spec: ModelSpec, device: Device, n_ctx: int, batch: int,
+    caches: tuple[str, str], math: str,
+) -> tuple[Products, PlanOptions]:
+    """The products, and all that a device's limits decide about plans. Raises as choose_products.
+
+    `caches`: types of keys and values ("f16"); `batch`: most tokens of a batch that are wanted.
+    """
+    products, binding = choose_products(container, spec, device, math), binding_limit(device)
+    most = max(1, min(batch, n_ctx, binding // (4 * spec.widest)))
+    grouped = not spec.mla
+    return products, PlanOptions(
+        n_ctx, most, caches[0].upper(), caches[1].upper(),
+        splits=choose_splits(device.limits.units, spec.n_head_kv), binding_bytes=binding,
+        int8=products.int8, products=products.batches,
+        coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
+        tiles=products.int8 and grouped and all(
+            attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
+            for s in spec.layers
+        ),
+        few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
+        and takes_batches(container) else 0,
+    )  # fmt: skip
+
+
+def choose_splits(units: int, n_head_kv: int) -> int:
+    """Context splits of decode attention: about one workgroup per compute unit."""
+    splits = 1
+    while splits < MAX_SPLITS and splits * 2 * n_head_kv <= units:
+        splits *= 2
+    return splits
+
+
+def _attends_on_matrix_cores(
     products: Products, spec: ModelSpec, device: Device, caches: tuple[str, str]
 ) -> bool:
     """Whether batches attend on matrix cores: a head size that fits, and no float32 cache,
@@ -68,11 +111,3 @@ def attends_on_matrix_cores(
         and attention_prefill_coop.needs(device.limits)
         and attention_prefill_coop.suits(spec.head_dim, device.limits)
     )
-
-
-def attends_in_tiles(products: Products, spec: ModelSpec, device: Device) -> bool:
-    """Whether single tokens in int8 attend to float16 caches a tile at a time."""
-    return products.int8 and not spec.mla and all(
-        attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
-        for s in spec.layers
-    )  # fmt: skip

@@ -18,15 +18,14 @@ import numpy.typing as npt
 
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
-from .arena import binding_limit
 from .buffers import Buffers
 from .builder import SHORT
 from .container import Container
 from .device import Device
-from .forward import Forward, PlanOptions
+from .forward import Forward
 from .pace import Pace
 from .plan import Plan
-from .products import attends_in_tiles, attends_on_matrix_cores, choose_products
+from .products import plan_options
 from .profile import HOST, Profile
 from .progress import Progress
 from .recorder import Algorithms, Hazards, Prepared, offsets
@@ -38,15 +37,6 @@ from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
 MAX_CHUNK = 16
-MAX_SPLITS = 64  # as in shaders/attention_combine.comp
-
-
-def choose_splits(units: int, n_head_kv: int) -> int:
-    """Context splits of decode attention: about one workgroup per compute unit."""
-    splits = 1
-    while splits < MAX_SPLITS and splits * 2 * n_head_kv <= units:
-        splits *= 2
-    return splits
 
 
 class VulkanRunner:
@@ -58,21 +48,14 @@ class VulkanRunner:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.spec, self.n_ctx, self.device = spec, n_ctx, device
-        most = max(1, min(batch, n_ctx, binding_limit(device) // (4 * spec.widest)))
-        self._pace = Pace(most, device.info.type, spec.n_params)
+        caches = cache_k, cache_v
+        products, opts = plan_options(container, spec, device, n_ctx, batch, caches, math)
+        self._pace = Pace(opts.batch, device.info.type, spec.n_params)
         self.batch = self._pace.batch
         self.chunk = 1
-        products = choose_products(container, spec, device, math)
         self.describe = (
             f"{device.info.name} (Vulkan, {products.describe}, {cache_k} keys, {cache_v} values)"
         )
-        opts = PlanOptions(
-            n_ctx, most, cache_k.upper(), cache_v.upper(),
-            choose_splits(device.limits.units, spec.n_head_kv), binding_limit(device),
-            products.int8, products.batches,
-            attends_on_matrix_cores(products, spec, device, (cache_k, cache_v)),
-            attends_in_tiles(products, spec, device),
-        )  # fmt: skip
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
         self._sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
@@ -81,8 +64,9 @@ class VulkanRunner:
         self._short_plan = self._forward.decode(self._sampling, short=opts.tiles)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
-        prefill = self._forward.prefill(2, (self._history, *self._sampling), head=True)
-        plans = (self._decode_plan, prefill)
+        tail = (self._history, *self._sampling)
+        prefill = [self._forward.prefill(n, tail, head=True) for n in {2, max(opts.batch, 2)}]
+        plans = (self._decode_plan, *prefill)
         self._buffers = Buffers(device, self._algorithms, plans, self._forward.weights.all)
         self._start = self._buffers.starter()
         device.eval(self._start)  # counters between workgroups start from zero

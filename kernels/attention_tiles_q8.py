@@ -83,7 +83,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Those of `attention_q8` over float16 caches, with all heads of a group and with one."""
     for case in attention_q8.cases(rng):
         k, v, n_head = case.operands["k"], case.operands["v"], int(case.params["n_head"])
-        if not (isinstance(k, np.ndarray) and k.dtype == v.dtype == np.float16):
+        if not all(isinstance(c, np.ndarray) and c.dtype == np.float16 for c in (k, v)):
             continue
         arrived = {"arrived": np.zeros(n_head, np.uint32)}
         for heads in sorted({1, n_head // int(case.params["n_head_kv"])}):

@@ -54,7 +54,7 @@ def test_forms(fmt: str, products: str, int8: bool, limit: float, cache: str) ->
     ref = dict(np.load(folder / "models" / f"llama.{fmt}.npz"))
     spec = model_spec(c)
     opts = PlanOptions(N_CTX, 64, cache, cache, splits=2, int8=int8, products=products,
-                       coop_attention=products == "f16", tiles=int8)  # fmt: skip
+                       coop_attention=products == "f16", tiles=int8, few=8 * int8)  # fmt: skip
     forward, arrays = Forward(c, spec, opts), Arrays()
     arrays["rope.0"] = rope_table(spec.rope, N_CTX)
     ids, want = [int(t) for t in ref["prompt_2"]], ref["ref_logits_2"]
