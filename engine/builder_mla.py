@@ -105,7 +105,8 @@ def token_core(b: Builder, q: Buf, layer: int) -> tuple[Buf, Push]:
     kernel = mla_attention_chosen.KERNEL if chosen else mla_attention.KERNEL
     b.add(kernel, Phase.CORE, f"blk.{layer}.attention", params, q=q, k=latent_cache(b, layer),
           part=part, **chosen)  # fmt: skip
-    return part, {"rows": m.value, "splits": splits, "heads": m.heads, "most": most}
+    join: Push = {"rows": m.value, "splits": splits, "heads": m.heads, "most": most}
+    return part, join | {"rank": m.rank}
 
 
 def products_buf(b: Builder) -> Buf:

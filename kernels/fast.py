@@ -14,9 +14,12 @@ from typing import Any
 from numba import cfunc, types
 
 from . import fast_attention as attention
+from . import fast_experts as experts
+from . import fast_experts_words as experts_words
 from . import fast_heads as heads
 from . import fast_matmul as matmul
 from . import fast_matvec as matvec
+from . import fast_mla as mla
 from . import fast_rope as rope
 from . import fast_rows as rows
 from . import fast_sample as sample
@@ -83,6 +86,11 @@ def _mul_scratch(p: Params) -> int:
     return matmul.scratch_floats(int(p["cols"]))
 
 
+def _query_scratch(p: Params) -> int:
+    head, width = int(p["nope"]) + int(p["n_rot"]), int(p["rank"]) + int(p["n_rot"])
+    return max(int(p["cols"]) + head, width)
+
+
 FAST: dict[str, Fast] = {
     "embed": Fast(rows.embed, _words("tokens w x step n_embd row0 rows scale"), "w"),
     "rmsnorm": Fast(rows.rmsnorm, _words("x g y step n_embd eps")),
@@ -96,6 +104,15 @@ FAST: dict[str, Fast] = {
     "norm_matvec_geglu": Fast(matvec.norm_matvec_geglu, _NORM_VEC, "w", _norm_scratch),
     "matmul": Fast(matmul.matmul, _MUL, "w", _mul_scratch),
     "matmul_add": Fast(matmul.matmul_add, _MUL, "w", _mul_scratch),
+    "experts_swiglu": Fast(
+        experts.experts_swiglu, _words(experts_words.SWIGLU), "w", _norm_scratch
+    ),
+    "experts_down": Fast(experts.experts_down, _words(experts_words.DOWN), "w"),
+    "experts_matmul": Fast(
+        experts.experts_matmul, _words(experts_words.MATMUL), "w", _mul_scratch
+    ),
+    "mla_query": Fast(mla.mla_query, _words(mla.QUERY), "w", _query_scratch),
+    "mla_values": Fast(mla.mla_values, _words(mla.VALUES), "w", lambda p: int(p["rank"])),
     "geglu": Fast(rows.geglu, _words("gu y step n_ff")),
     "norm_rope_kv": Fast(heads.norm_rope_kv, _HEADS, scratch=_heads_scratch),
     "norm_add": Fast(rows.norm_add, _words("x g y step cols groups eps scale")),

@@ -91,7 +91,7 @@ def case_rope(rng: np.random.Generator, n: int, n_rot: int) -> Array:
 
 
 # (heads, rank, nope, n_rot): tiny, real shapes with few heads
-SHAPES = ((4, 64, 32, 32), (2, 512, 192, 64), (3, 96, 40, 16))
+SHAPES = ((4, 64, 32, 32), (2, 512, 192, 64), (3, 96, 64, 16))
 
 
 def sizes(shape: tuple[int, int, int, int]) -> Params:

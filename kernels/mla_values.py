@@ -52,7 +52,8 @@ def values(
 
 
 def reference(
-    part: Array, w: Matrix, y: Array, step: Array, *, rows: int, splits: int, heads: int, most: int
+    part: Array, w: Matrix, y: Array, step: Array, *,
+    rows: int, splits: int, heads: int, most: int, rank: int,
 ) -> None:
     """y[0] (heads, rows) from part (heads, splits, rank + 2); w (heads * rows, rank)."""
     y[0] = values(part, w, step, rows, splits, heads, most)
@@ -75,6 +76,7 @@ def case_operands(
     }  # fmt: skip
     params: dict[str, int | float] = {
         "rows": rows, "splits": splits, "heads": heads, "most": ALL if i % 2 else 90,
+        "rank": rank,
     }  # fmt: skip
     return f"{fmt} {heads} heads {rows}x{rank} pos={pos}", ops, params
 

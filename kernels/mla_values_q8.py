@@ -20,7 +20,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def reference(
     part: Array, w: Matrix, yq: Array, ys: Array, step: Array, *,
-    rows: int, splits: int, heads: int, most: int,
+    rows: int, splits: int, heads: int, most: int, rank: int,
 ) -> None:
     """yq, ys = q8 of the heads' values."""
     yq[:], ys[:] = q8.quantize(values(part, w, step, rows, splits, heads, most))
