@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import fixtures
@@ -91,6 +92,55 @@ def deepseek2(
             m.matrix(blk + "ffn_gate", 512, n)
             m.matrix(blk + "ffn_up", 512, n)
             m.matrix(blk + "ffn_down", n, 512)
-    fmt = {name: "Q8_0" for name in m.tensors if "attn_k_b" in name}
+    small = "Q8_0" if "K" in quant else quant  # rows of 64 values
+    fmt = {name: small for name in m.tensors if "attn_k_b" in name}
     fmt |= {name: "F32" for name in m.tensors if "ffn_gate_inp" in name}
     return fixtures.Model(metadata, m.tensors, quant, fmt | (formats or {}))
+
+
+def olmoe(quant: str = "F16", *, seed: int = 5) -> fixtures.Model:
+    """Two layers, 128 wide, 4 heads of 32 on 4, 8 experts of which 3 work."""
+    m, n, heads, f = Maker(seed), 128, 4, 64
+    metadata = keys(
+        "olmoe", block_count=2, context_length=4096, embedding_length=n, feed_forward_length=f,
+        attention__head_count=heads, attention__head_count_kv=heads,
+        attention__layer_norm_rms_epsilon=1e-5, rope__freq_base=10000.0, rope__dimension_count=32,
+        expert_count=8, expert_used_count=3,
+    )  # fmt: skip
+    m.ends(n)
+    for i in range(2):
+        blk = f"blk.{i}."
+        for norm in ("attn_norm", "ffn_norm", "attn_q_norm", "attn_k_norm"):
+            m.gain(blk + norm, n)
+        for part in ("q", "k", "v", "output"):
+            m.matrix(f"{blk}attn_{part}", n, n)
+        m.experts(blk, n, f, 8, 0)
+    fmt = {name: "F32" for name in m.tensors if "ffn_gate_inp" in name}
+    return fixtures.Model(metadata, m.tensors, quant, fmt)
+
+
+def deepseek32(quant: str = "F16", *, most: int = 8, seed: int = 9) -> fixtures.Model:
+    """deepseek2's layers with an indexer of 4 heads of 64 values that chooses `most` positions."""
+    made, rng = deepseek2(quant, seed=seed), np.random.default_rng(seed)
+    own = {name.replace("deepseek2.", "deepseek32."): v for name, v in made.metadata.items()}
+    indexer = {"head_count": 4, "key_length": 64, "top_k": most}
+    own |= {f"deepseek32.attention.indexer.{name}": v for name, v in indexer.items()}
+    own["general.architecture"] = "deepseek32"
+    for i in range(3):
+        at = f"blk.{i}.indexer."
+        for name, shape in (("attn_q_b", (256, 256)), ("attn_k", (64, 256)), ("proj", (4, 256))):
+            values = rng.standard_normal(shape) / 16
+            made.tensors[f"{at}{name}.weight"] = values.astype(np.float32)
+        made.tensors[at + "k_norm.weight"] = rng.uniform(0.8, 1.2, 64).astype(np.float32)
+        made.tensors[at + "k_norm.bias"] = rng.uniform(-0.1, 0.1, 64).astype(np.float32)
+    return fixtures.Model(own, made.tensors, quant, made.formats)
+
+
+REFERENCE: dict[str, Callable[[], fixtures.Model]] = {
+    "olmoe": lambda: olmoe("F32"),
+    "deepseek32": lambda: deepseek32("F32"),
+    "deepseek2-two-shared": lambda: deepseek2("F32", shared=2),
+    "deepseek2-plain-queries": lambda: deepseek2("F32", q_rank=0),
+}
+"""Models whose logits of llama.cpp (b11434, F32 cache) lie in data/expert_logits.npz: after the
+fifth and after the last of its ids, fed in one batch."""
