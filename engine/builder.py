@@ -292,6 +292,7 @@ class Builder(ABC):
         return {
             "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
             "scale": self.spec.attn_scale or s.head_dim**-0.5, "window": s.window,
+            "softcap": self.spec.attn_softcap,
         }  # fmt: skip
 
     def part(self, layer: int) -> Buf:

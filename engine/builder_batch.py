@@ -123,7 +123,8 @@ class BatchBuilder(Builder):
             return
         label, phase, out = f"blk.{layer}.attention", Phase.ATTENTION, self.factor(y.name, y.cols)
         k, v = self.cache("k", layer), self.cache("v", layer)
-        on_cores = self.opts.coop_attention
+        fits = self.layer(layer).head_dim <= attention_prefill_coop.MAX_DIM
+        on_cores = self.opts.coop_attention and fits
         direct = out if out.dtype == "F16" and on_cores else y
         kernel = attention_prefill_coop.KERNEL if on_cores else attention_prefill.KERNEL
         self.add(kernel, phase, label, self.attention(layer), qkv=qkv, k=k, v=v, y=direct)

@@ -50,6 +50,15 @@ class Keys:
             )
         return self._integer(key, distinct[0].item(), low, high)
 
+    def per_layer(self, key: str, n: int, low: int, high: int) -> list[int]:
+        """An integer per layer: an array of `n`, or one for all."""
+        value = self.get(key)
+        if not isinstance(value, np.ndarray):
+            return [self.integer(key, low, high)] * n
+        if len(value) != n:
+            raise self.fail(key, f"expected {n} values, one per layer, got {len(value)}")
+        return [self._integer(key, v, low, high) for v in value.tolist()]
+
     def real(self, key: str, low: float, high: float, default: float | None = None) -> float:
         """A finite number with low <= value <= high."""
         value = self.get(key)

@@ -56,9 +56,10 @@ def choose_products(container: Container, spec: ModelSpec, device: Device, math:
     emulated = math == "int8" and device.info.int_dot != "none"
     if not q8.needs(limits.with_(int_dot=limits.int_dot or emulated)):
         obstacle = f"{device.info.name} has no packed 8-bit dot product"
-    group = spec.n_head // spec.n_head_kv
-    if not spec.mla and not attention_q8.suits(group, spec.head_dim, limits):
-        obstacle = f"{group} heads of {spec.head_dim} per key/value head do not fit its attention"
+    for s in () if spec.mla else spec.layers:
+        group = s.n_head // s.n_head_kv
+        if not attention_q8.suits(group, s.head_dim, limits):
+            obstacle = f"{group} heads of {s.head_dim} per key/value head do not fit its attention"
     if obstacle and math == "int8":
         raise UsageError(f"--math int8 cannot be used: {obstacle}")
     if math == "auto" and cores:
@@ -109,5 +110,8 @@ def _attends_on_matrix_cores(
         products.batches == "f16"
         and "f32" not in caches
         and attention_prefill_coop.needs(device.limits)
-        and attention_prefill_coop.suits(spec.head_dim, device.limits)
+        and all(
+            attention_prefill_coop.suits(s.head_dim, device.limits) for s in spec.layers
+            if s.head_dim <= attention_prefill_coop.MAX_DIM
+        )
     )

@@ -30,7 +30,8 @@ def common_spec(c: Container, k: Keys, mode: str, **changes: Any) -> ModelSpec:
     n_ctx = k.integer("context_length", 1, MAX_CTX)
     ropes, notes = changes.pop("ropes", None), list(changes.pop("notes", ()))
     if ropes is None:
-        rope, rope_notes = rope_spec(c, k, layers[0].head_dim, n_ctx, mode)
+        dim = next((s.head_dim for s in layers if s.rope == 0), layers[0].head_dim)
+        rope, rope_notes = rope_spec(c, k, dim, n_ctx, mode)
         ropes, notes = (rope,), rope_notes + notes
     n_vocab, vocab_notes = vocabulary(c)
     embd, tied = c.tensors.get("token_embd.weight"), "output.weight" not in c.tensors
@@ -46,6 +47,7 @@ def common_spec(c: Container, k: Keys, mode: str, **changes: Any) -> ModelSpec:
         "ropes": ropes,
         "tied": tied,
         "has": layer_tensors(c),
+        "tensors": frozenset(c.tensors),
         "n_params": sum(t.elems for t in c.tensors.values()),
         "weight_bytes": sum(t.nbytes for t in c.tensors.values()),
         "idle_bytes": 0 if tied or embd is None else embd.nbytes,

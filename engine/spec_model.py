@@ -68,6 +68,7 @@ class ModelSpec:
     logit_scale: float = 1.0
     n_embd_layer: int = 0  # values per layer of a second embedding (gemma4)
     has: frozenset[str] = frozenset()
+    tensors: frozenset[str] = frozenset()  # names of all
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     dsa: DsaSpec | None = None

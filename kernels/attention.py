@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,26 +29,45 @@ def lanes_and_unroll(dim: int, group: int, subgroup: int) -> tuple[int, int, int
     return lanes, subgroup, 1 if lanes * 8 < dim else 4 if group <= 4 else 2
 
 
+def capped(scores: Array, cap: float) -> Array:
+    """cap tanh(scores / cap), or the scores where cap is 0 (arXiv:2408.00118)."""
+    return np.float32(cap) * np.tanh(scores / np.float32(cap)) if cap else scores
+
+
+def sets(group: int, dim: int, subgroup: int, fits: Callable[[int], bool]) -> int:
+    """Query heads of a workgroup: all that share a key/value head, or an equal part of them whose
+    sums a lane's registers and a workgroup's shared memory can hold; 0 if not even one."""
+    vectors = -(-dim // 8 // max(subgroup, 1)) if subgroup else 1
+    most = max(1, MAX_GROUP // max(vectors, 1))
+    parts = [n for n in range(1, group + 1) if group % n == 0 and n <= most and fits(n)]
+    return max(parts, default=0)
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """(splits, key/value heads) workgroups: the subgroup form where heads and device allow it."""
+    """(splits, sets of heads) workgroups: the subgroup form where heads and device allow it."""
     n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
-    group, dim = n_head // n_head_kv, int(params["head_dim"])
-    grid = (int(params["splits"]), n_head_kv, 1)
+    group, dim, splits = n_head // n_head_kv, int(params["head_dim"]), int(params["splits"])
     build, types = cache_rows.build(ops["k"], ops["v"]), cache_rows.types(ops["k"], ops["v"])
     subgroup, size = limits.subgroup_size, limits.workgroup(128)
-    shared = size // subgroup * group * (dim + 3) * 4 + group * 4
-    if limits.subgroups and dim % 8 == 0 and group <= MAX_GROUP and shared <= limits.shared_bytes:
-        spec = (size, group, dim, *lanes_and_unroll(dim, group, subgroup), *types)
-        return Launch(f"{build}.SG1", spec, grid, subgroup)
-    while size > 32 and group * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
+    if limits.subgroups and dim % 8 == 0:
+        heads = sets(group, dim, subgroup, lambda n: (
+            size // subgroup * n * (dim + 3) * 4 + n * 4 <= limits.shared_bytes
+        ))  # fmt: skip
+        if heads:
+            spec = (size, heads, dim, *lanes_and_unroll(dim, heads, subgroup), *types)
+            return Launch(f"{build}.SG1", spec, (splits, n_head // heads, 1), subgroup)
+    heads = sets(group, dim, 0, lambda n: n * (dim + 2 * 32 + 1) * 4 <= limits.shared_bytes) or 1
+    while size > 32 and heads * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
         size //= 2
     lanes = (1, 1, 1) if types else ()  # of no meaning here, but the types come after them
-    return Launch(f"{build}.SG0", (size, group, dim, *lanes, *types), grid)
+    spec = (size, heads, dim, *lanes, *types)
+    return Launch(f"{build}.SG0", spec, (splits, n_head // heads, 1))
 
 
 def reference(
     qkv: Array, k: Array, v: Array, part: Array, step: Array, *,
     n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float, window: int,
+    softcap: float,
 ) -> None:
     """part[h, s] = (sum of exp(score - max) v, max, sum of exp) over split s of the context.
 
@@ -72,17 +91,18 @@ def reference(
         keys = cache_rows.decode(k[t0:t1], n_head_kv * head_dim).reshape(shape)
         values = cache_rows.decode(v[t0:t1], n_head_kv * head_dim).reshape(shape)
         for h in range(n_head):
-            score = keys[:, h // group] @ q[h]
+            score = capped(keys[:, h // group] @ q[h], softcap)
             weight = np.exp(score - score.max())
             part[h, s, :head_dim] = weight @ values[:, h // group]
             part[h, s, head_dim:] = score.max(), weight.sum()
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types, short and split contexts, grouped heads, head sizes, a window."""
+    """Cache types, short and split contexts, grouped heads, head sizes, windows, soft bounds."""
     shapes = (
         (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
         (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
+        (90, 16, 1, 96, 2, 0), (40, 8, 1, 512, 2, 30), (77, 4, 2, 112, 2, 0), (33, 3, 1, 192, 1, 0),
     )  # fmt: skip
     for mix, shape in cache_rows.mixed(shapes):
         pos, n_head, n_head_kv, dim, splits, window = shape
@@ -98,7 +118,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         }
         params = {
             "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "splits": splits,
-            "scale": dim**-0.5, "window": window,
+            "scale": dim**-0.5, "window": window, "softcap": 2.0 if window else 0.0,
         }
         filled = np.ones(part.shape, bool)  # empty splits leave their values unwritten
         length = pos + 1 - (max(pos + 1 - window, 0) if window else 0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..engine import step as words
 from . import cache_rows
+from .attention import capped
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
@@ -38,7 +39,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def reference(
     qkv: Array, k: Array, v: Array, y: Array, step: Array, *,
-    n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int,
+    n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int, softcap: float,
 ) -> None:
     """y[i] = softmax(q[i] k^T scale) v over positions 0 … pos + i, for the rows i < n.
 
@@ -55,7 +56,7 @@ def reference(
     own, seen = np.arange(pos, length)[:, None], np.arange(length)[None, :]
     hidden = (seen > own) | ((seen + window <= own) if window else False)
     for h in range(n_head):
-        score = (q[:, h] * np.float32(scale)) @ keys[:, h // group].T
+        score = capped((q[:, h] * np.float32(scale)) @ keys[:, h // group].T, softcap)
         score = np.where(hidden, -np.inf, score).astype(np.float32)
         weight = np.exp(score - score.max(axis=1, keepdims=True))
         out = weight @ values[:, h // group] / weight.sum(axis=1, keepdims=True)
@@ -63,10 +64,11 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types; empty and filled caches; ragged tiles; grouped heads; a window."""
+    """Cache types; empty and filled caches; ragged tiles; grouped heads; windows, soft bounds."""
     shapes = (
         (7, 0, 9, 3, 64, 0), (40, 33, 4, 2, 128, 0), (17, 5, 2, 1, 80, 0),
-        (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8),
+        (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8), (9, 3, 2, 1, 512, 4),
+        (5, 0, 2, 2, 112, 0), (6, 2, 2, 1, 192, 0), (5, 1, 16, 1, 96, 0),
     )  # fmt: skip
     for mix, shape in cache_rows.mixed(shapes):
         n, pos, n_head, n_head_kv, dim, window = shape
@@ -80,7 +82,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         }
         params = {
             "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
-            "scale": dim**-0.5, "window": window,
+            "scale": dim**-0.5, "window": window, "softcap": 2.0 if window else 0.0,
         }
         name = f"{'/'.join(mix)} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
         yield Case(f"{name} window={window}", ops, params, rows=n)

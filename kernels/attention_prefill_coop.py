@@ -13,6 +13,7 @@ from .kernel import Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
 
+MAX_DIM = 256  # queries and results of larger heads do not fit the registers
 TILE = 32  # positions at a time
 LIMIT = 2e-6  # f16 queries and weights
 
@@ -26,7 +27,8 @@ def suits(head_dim: int, limits: Limits) -> bool:
     """Whether heads of this size can be cut into the device's matrices and fit its memory."""
     _, n, k = limits.coopmat_shape
     whole = head_dim % 16 == 0 and head_dim % n == 0 and head_dim % k == 0
-    return whole and head_dim <= 256 and shared_bytes(1, head_dim, limits) <= limits.shared_bytes
+    fits = shared_bytes(1, head_dim, limits) <= limits.shared_bytes
+    return whole and fits and head_dim <= MAX_DIM
 
 
 def shared_bytes(subgroups: int, head_dim: int, limits: Limits) -> int:
@@ -57,7 +59,8 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types, both results; empty and filled caches; ragged tiles; grouped heads; a window."""
+    """Cache types, both results; empty and filled caches; ragged tiles; grouped heads; a window
+    with a soft bound."""
     shapes: Any = (
         (7, 0, 9, 3, 64, 0, np.float32), (40, 33, 4, 2, 128, 0, np.float16),
         (17, 5, 2, 1, 80, 0, np.float16), (1, 99, 2, 2, 256, 0, np.float32),
@@ -74,7 +77,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         }  # fmt: skip
         params: dict[str, int | float] = {
             "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim,
-            "scale": dim**-0.5, "window": window,
+            "scale": dim**-0.5, "window": window, "softcap": 2.0 if window else 0.0,
         }  # fmt: skip
         kinds = f"{'/'.join(mix)} {np.dtype(dtype).name}"
         name = f"n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim} window={window}"

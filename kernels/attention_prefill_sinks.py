@@ -9,6 +9,7 @@ import numpy as np
 
 from ..engine import step as words
 from . import attention_prefill, cache_rows
+from .attention import capped
 from .kernel import Array, Case, Kernel, Matrix
 from .reference import vector
 from .routing import f32_matrix
@@ -16,7 +17,7 @@ from .routing import f32_matrix
 
 def reference(
     qkv: Array, k: Array, v: Array, y: Array, step: Array, sinks: Matrix, *,
-    n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int,
+    n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int, softcap: float,
 ) -> None:
     """As attention_prefill, the weights of a query divided by exp(sink) more; sinks (1, n_head)."""
     n, pos = int(step[words.N]), int(step[words.POS])
@@ -28,7 +29,8 @@ def reference(
     hidden = (seen > own) | ((seen + window <= own) if window else False)
     for h, sink in enumerate(vector(sinks)):
         q = qkv[:n, h * head_dim : (h + 1) * head_dim] * np.float32(scale)
-        score = np.where(hidden, -np.inf, q @ keys[:, h // group].T).astype(np.float32)
+        score = capped(q @ keys[:, h // group].T, softcap)
+        score = np.where(hidden, -np.inf, score).astype(np.float32)
         most = np.maximum(score.max(axis=1, keepdims=True), sink)
         weight = np.exp(score - most)
         total = weight.sum(axis=1, keepdims=True) + np.exp(sink - most)

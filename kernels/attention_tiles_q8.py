@@ -14,6 +14,7 @@ from .limits import Limits
 MAX_SPLITS = attention_q8.MAX_SPLITS
 QUAD = 4  # positions that a lane takes at once
 MOST_TILE = 1024
+MOST_VALUES = 2048  # of the heads of a workgroup: registers
 MIN_SPLIT = 128  # shorter splits cost more to join than they save (docs/performance.md)
 
 
@@ -54,7 +55,8 @@ def sizes(heads: int, dim: int, limits: Limits) -> tuple[int, int]:
 def suits(group: int, dim: int, limits: Limits) -> bool:
     """Whether heads of this kind fit: registers for a group's sums, shared memory for a tile."""
     fits = sizes(group, dim, limits)[0] > 0 and sizes(1, dim, limits)[0] > 0
-    return fits and group <= attention.MAX_GROUP and dim % q8.GROUP == 0
+    small = group <= attention.MAX_GROUP and group * dim <= MOST_VALUES
+    return fits and small and dim % q8.GROUP == 0
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -70,12 +72,13 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 def reference(
     qkv: Array, k: Array, v: Array, part: Array, arrived: Array, yq: Array, ys: Array,
     step: Array, *, n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float,
-    window: int, heads: int,
+    window: int, softcap: float, heads: int,
 ) -> None:
     """As attention_q8; arrived (n_head / heads,) zeros."""
     attention_q8.reference(
         qkv, k, v, part, arrived, yq, ys, step, n_head=n_head, n_head_kv=n_head_kv,
         head_dim=head_dim, splits=splits, scale=scale, window=window,
+        softcap=softcap,
     )
 
 
@@ -86,7 +89,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         if not all(isinstance(c, np.ndarray) and c.dtype == np.float16 for c in (k, v)):
             continue
         arrived = {"arrived": np.zeros(n_head, np.uint32)}
-        for heads in sorted({1, n_head // int(case.params["n_head_kv"])}):
+        group = n_head // int(case.params["n_head_kv"])
+        whole = group <= attention.MAX_GROUP and group * int(case.params["head_dim"]) <= 1024
+        for heads in sorted({1, group if whole else 1}):
             yield replace(
                 case, name=f"{case.name} of {heads}", operands={**case.operands, **arrived},
                 params={**case.params, "heads": heads},

@@ -60,7 +60,7 @@ _VEC = _words("x w step cols y rows y_off")
 _NORM_VEC = (*_VEC, *_words("g eps scratch scratch_bytes"))
 _MUL = (*_VEC, *_words("x_stride y_stride scratch scratch_bytes"))
 _CACHES = _words("k.type k.row v.type v.row scratch scratch_bytes")
-_ATTEND = _words("step n_head n_head_kv head_dim scale window") + _CACHES
+_ATTEND = _words("step n_head n_head_kv head_dim scale window softcap") + _CACHES
 _ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot") + _CACHES
 
 

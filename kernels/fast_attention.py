@@ -25,6 +25,7 @@ from .fast_softmax import (
     NEVER,
     TILE,
     add_values,
+    cap_row,
     scale_row,
     score_tile,
     soften,
@@ -36,8 +37,8 @@ MIN_SPLIT = 32
 QUERIES = 48  # query rows at a time, all heads of a group counted
 
 # byte offsets of the argument words
-QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW = range(0, 80, 8)
-K_TYPE, K_ROW, V_TYPE, V_ROW, SCRATCH, SCRATCH_BYTES, SPLITS = range(80, 136, 8)
+QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, SOFTCAP = range(0, 88, 8)
+K_TYPE, K_ROW, V_TYPE, V_ROW, SCRATCH, SCRATCH_BYTES, SPLITS = range(88, 144, 8)
 
 
 def query_tokens(group: int) -> int:
@@ -83,7 +84,7 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
     k, k_type, k_row = load_word(a + K), load_word(a + K_TYPE), load_word(a + K_ROW)
     v, v_type, v_row = load_word(a + V), load_word(a + V_TYPE), load_word(a + V_ROW)
     sums, scores = q + 4 * rows * padded, q + 8 * rows * padded
-    stats = scores + 4 * rows * TILE
+    stats, cap = scores + 4 * rows * TILE, np.float32(load_f64(a + SOFTCAP))
     values, keys = q - 4 * TILE * padded, q - 8 * TILE * padded
     for first in range(start, stop, TILE):
         count = min(TILE, stop - first)
@@ -93,6 +94,9 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
         for i in range(count * padded, used * padded):
             store_one(values + 4 * i, np.float32(0.0))
         score_tile(q, keys, scores, rows, padded, used)
+        if cap > 0:
+            for m in range(rows):
+                cap_row(scores + 4 * m * TILE, cap, used)
         for m in range(rows):
             last = own + m // group - first  # this query's own place in the tile
             low, high = max(0, last + 1 - window) if window > 0 else 0, min(count, last + 1)

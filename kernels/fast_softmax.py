@@ -68,6 +68,14 @@ def soften(scores: int, stat: int, low: int, high: int, count: int) -> float:
 
 
 @device
+def cap_row(scores: int, cap: Any, count: int) -> None:
+    """Scores (count,) become cap tanh(score / cap) = cap (1 - 2 / (e^(2 score / cap) + 1))."""
+    for t in range(0, count, LANES):
+        opened = vector_exp(load(scores + 4 * t) * (np.float32(2.0) / cap)) + np.float32(1.0)
+        store(scores + 4 * t, splat(cap) - splat(np.float32(2.0) * cap) / opened)
+
+
+@device
 def scale_row(x: int, factor: float, dim: int) -> None:
     """x (dim,) *= factor."""
     for i in range(0, dim, LANES):

@@ -16,6 +16,7 @@ shared float best[BQ], total[BQ], shrink[BQ];
 shared float part[BQ * PARTS];
 
 #include "cache_read.glsl"
+#include "softcap.glsl"
 
 // Positions [base, base + BT) of one head into kv[]; those from `limit` on are zero
 void load_tile(bool values, uint base, uint limit, uint kv_head) {
@@ -44,6 +45,7 @@ void score(uint base, uint first_own) {
         uint q = q0 + i * STRIDE, own = first_own + q;
         bool seen = base + j <= own && (p.window == 0u || base + j + p.window > own);
         float s = (sums[i].x + sums[i].y) + (sums[i].z + sums[i].w);
+        if (p.softcap > 0.0) s = capped(s, p.softcap);
         if (q < BQ) ps[q * BT + j] = seen ? s : NEVER;
     }
 }

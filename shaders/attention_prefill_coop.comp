@@ -25,6 +25,7 @@ WRITES(3, float, y)
 READS(4, uint, step)
 PUSH {
     uint n_head; uint n_head_kv; uint head_dim; float scale; uint window;
+    float softcap;
     uint k_base; uint v_base;
 } p;
 

@@ -18,6 +18,7 @@ layout(constant_id = 8) const uint V_TYPE = 0u;
 #endif
 
 #include "matmul_coop_types.glsl"
+#include "softcap.glsl"
 #include "cache_read.glsl"
 
 const float NEVER = -1e30;
@@ -131,6 +132,7 @@ bool soften(uint mine, uint base, uint first_own) {
         float next = best[r];
         [[unroll]] for (uint c = 0u; c < COLS; c++) {
             float raw = uintBitsToFloat(own[mine + row * SCORE_PITCH + (col0 + c) / 4u][c & 3u]);
+            if (p.softcap > 0.0) raw = capped(raw, p.softcap * LOG2_E);
             uint at = base + col0 + c;
             bool seen = at <= position && (p.window == 0u || at + p.window > position);
             s[r][c] = seen ? raw : NEVER;

@@ -25,7 +25,7 @@ READS(4, uint, step)
 WEIGHT(5, sinks)
 PUSH {
     uint n_head; uint n_head_kv; uint head_dim; float scale; uint window;
-    uint k_base; uint v_base; PLANES(sinks);
+    float softcap; uint k_base; uint v_base; PLANES(sinks);
 } p;
 
 #include "attention_prefill.glsl"

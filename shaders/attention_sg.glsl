@@ -15,8 +15,9 @@ shared float heads[SUBGROUPS * GROUP * HEAD_DIM];
 shared float states[SUBGROUPS * GROUP * 2u];
 shared float shrinks[SUBGROUPS * GROUP], mosts[GROUP];
 
-// Leaves the sums of every subgroup over positions t0 … t1 - 1 in heads[] and states[].
-void attend(uint t0, uint t1, uint kv_head) {
+// Leaves the sums of every subgroup over positions t0 … t1 - 1 for the query heads of a set in
+// heads[] and states[].
+void attend(uint t0, uint t1, uint set) {
     uint lane = gl_SubgroupInvocationID % LANES;
     uint slots = WORKGROUP / LANES;
     uint slot = gl_SubgroupID * (SUBGROUP / LANES) + gl_SubgroupInvocationID / LANES;
@@ -28,7 +29,7 @@ void attend(uint t0, uint t1, uint kv_head) {
         bool inside = d < HEAD_DIM;  // lanes past the head's end multiply by a query of zeros
         dims[i] = inside ? d : HEAD_DIM - 8u;
         FLAT for (uint g = 0u; g < GROUP; g++) {
-            uint at = ((kv_head * GROUP + g) * HEAD_DIM + dims[i]) / 4u;
+            uint at = ((set * GROUP + g) * HEAD_DIM + dims[i]) / 4u;
             float scale = inside ? p.scale : 0.0;
             q[g * VECTORS + i] = Eight(qkv[at] * scale, qkv[at + 1u] * scale);
             acc[g * VECTORS + i] = Eight(vec4(0.0), vec4(0.0));
@@ -38,7 +39,7 @@ void attend(uint t0, uint t1, uint kv_head) {
         best[g] = NEVER;
         total[g] = 0.0;
     }
-    uint head = kv_head * HEAD_DIM;
+    uint head = kv_head(set) * HEAD_DIM;
     for (uint base = t0 + slot; base < t1 + slot; base += slots * UNROLL) {
         Raw keys[UNROLL * VECTORS], vals[UNROLL * VECTORS];
         FLAT for (uint u = 0u; u < UNROLL; u++) {
@@ -62,6 +63,8 @@ void attend(uint t0, uint t1, uint kv_head) {
             }
         for (uint x = LANES / 2u; x > 0u; x /= 2u)
             FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] += subgroupShuffleXor(s[i], x);
+        if (p.softcap > 0.0)
+            FLAT for (uint i = 0u; i < GROUP * UNROLL; i++) s[i] = capped(s[i], p.softcap);
         FLAT for (uint g = 0u; g < GROUP; g++) {
             float next = best[g];
             FLAT for (uint u = 0u; u < UNROLL; u++) {

@@ -10,12 +10,12 @@ shared float ps[GROUP * WORKGROUP];
 shared float red[GROUP * WORKGROUP];
 shared float lsum[GROUP];
 
-void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
+void attend(uint t0, uint t1, uint set, uint out0, uint out_step) {
     uint t = gl_LocalInvocationID.x;
     for (uint e = t; e < GROUP * VECTORS; e += WORKGROUP) {
-        qs[e] = qkv[kv_head * GROUP * VECTORS + e] * p.scale;
+        qs[e] = qkv[set * GROUP * VECTORS + e] * p.scale;
     }
-    uint head = kv_head * HEAD_DIM;
+    uint head = kv_head(set) * HEAD_DIM;
     uint dv = t % VECTORS, run = t / VECTORS;
     float best[GROUP], total[GROUP];
     vec4 acc[GROUP * PASSES];
@@ -32,6 +32,8 @@ void attend(uint t0, uint t1, uint kv_head, uint out0, uint out_step) {
                 vec4 kv = key_four(row, head + 4u * i);
                 for (uint g = 0u; g < GROUP; g++) s[g] += dot(qs[g * VECTORS + i], kv);
             }
+            if (p.softcap > 0.0)
+                for (uint g = 0u; g < GROUP; g++) s[g] = capped(s[g], p.softcap);
         }
         for (uint g = 0u; g < GROUP; g++) red[g * WORKGROUP + t] = s[g];
         barrier();

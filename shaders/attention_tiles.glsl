@@ -101,6 +101,7 @@ void score_tile(uint t0, uint t1, uint first_head, uint kv_head, uint t) {
         EXCHANGE(SUMS4, SUMS5, (KEY_LANES / 32u))
         FLAT for (uint i = 0u; i < SUMS5; i++) {
             uint g = (first + i) / QUAD, u = (first + i) % QUAD;
+            if (p.softcap > 0.0) s[i] = capped(s[i], p.softcap);
             pool[g * (TILE / 4u) + quad][u] = t0 + quad * QUAD + u < t1 ? s[i] : NEVER;
         }
     }

@@ -24,11 +24,12 @@ WRITES(6, vec2, ys)
 READS(7, uint, step)
 PUSH {
     uint n_head; uint n_head_kv; uint head_dim; uint splits; float scale; uint window;
-    uint k_base; uint v_base;
+    float softcap; uint k_base; uint v_base;
 } p;
 
 #include "attention_join.glsl"
 #include "cache.glsl"
+#include "softcap.glsl"
 #include "attention_tiles.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
 #include "quant16.glsl"

@@ -98,7 +98,8 @@ def test_attention(vulkan: Device, subgroups: int, dtype: Any, mix: tuple[str, s
         **cache_rows.random_caches(rng, mix, pos + n, dim),
         "y": np.zeros((n, 2 * dim), dtype), "step": step_words(n, pos),
     }  # fmt: skip
-    params = {"n_head": 2, "n_head_kv": 1, "head_dim": dim, "scale": 0.25, "window": 40}
+    params = {"n_head": 2, "n_head_kv": 1, "head_dim": dim, "scale": 0.25, "window": 40,
+              "softcap": 5.0}  # fmt: skip
     case = Case("attention", ops, params, rows=n, limit=2e-6)
     caches = Buf("k", (pos + n, dim), mix[0]), Buf("v", (pos + n, dim), mix[1])
     build = f"{cache_rows.build(*caches)}.{'HALF' if dtype is np.float16 else 'WIDE'}"
