@@ -22,6 +22,7 @@ const uint SUMS = 2u * ROWS;
 const uint SUMS = ROWS;
 shared uint slot_of[SLOTS], expert_of[SLOTS], found;
 shared float share[SLOTS];
+shared vec2 choice[SLOTS];
 #endif
 const uint PER_SUBGROUP = SUBGROUP / LANES;
 const uint GROUPS = WORKGROUP / SUBGROUP / KSPLIT * PER_SUBGROUP;
@@ -40,17 +41,18 @@ float row_sum(uint row, uint matrix) {
 }
 
 #ifdef DOWN
-// The slots whose experts these weights hold
+// The slots whose experts these weights hold; every slot is loaded by an invocation of its own
 void find_slots(uint t) {
+    for (uint s = t; s < SLOTS; s += WORKGROUP) choice[s] = route[s];
+    barrier();
     if (t == 0u) {
         uint n = 0u;
         for (uint s = 0u; s < SLOTS; s++) {
-            vec2 r = route[s];
-            uint expert = uint(max(r.x, 0.0)) - p.first;
-            if (r.x < 0.0 || expert >= p.experts) continue;
+            uint expert = uint(max(choice[s].x, 0.0)) - p.first;
+            if (choice[s].x < 0.0 || expert >= p.experts) continue;
             slot_of[n] = s;
             expert_of[n] = expert;
-            share[n] = r.y;
+            share[n] = choice[s].y;
             n++;
         }
         found = n;
