@@ -100,6 +100,10 @@ def device_options() -> Decorator:
                help="Most prompt tokens per submit; it takes fewer where they last long."),
         option("-t", "--threads", section=section, type=click.IntRange(1, 512), metavar="N",
                help="Threads of the CPU executor. [one per physical core]"),
+        option("--expert-top-p", section=section, default=1.0, show_default=True, metavar="P",
+               type=click.FloatRange(0, 1, min_open=True),
+               help="Leave out a token's last experts once those before have this part of the "
+               "weights; 1 keeps all."),
     )
 
 
@@ -126,6 +130,7 @@ def runner_config(options: dict[str, Any]) -> RunnerConfig:
         math=options["math"],
         batch=options["batch"],
         threads=options["threads"],
+        expert_top_p=options["expert_top_p"],
     )
 
 

@@ -26,8 +26,9 @@ def open_runner(
     """Load a model where `config.device` says; the notes say what was chosen and why.
 
     Raises DeviceError for a device that is not there or fails, ContextError for a KV cache that
-    its memory cannot hold.
+    its memory cannot hold, UsageError for options that the model cannot follow.
     """
+    spec = spec.with_expert_top_p(config.expert_top_p)
     which = (config.device or "").strip().casefold()
     if which == "cpu":
         return _open_cpu(container, spec, config, progress, notify)

@@ -99,6 +99,7 @@ class RunnerConfig:
     math: str = "auto"  # factors of products: "auto", "f32", "f16" or "int8"
     batch: int = 512  # most prompt tokens per submit
     threads: int | None = None  # CPU executor; None: one per physical core
+    expert_top_p: float = 1.0  # part of the chosen experts' weights that is enough; 1: all of them
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..kernels.cache_rows import row_bytes
+from .errors import UsageError
 from .rope import RopeSpec
 from .spec_dsa import DsaSpec
 from .spec_mla import MlaSpec
@@ -145,6 +146,15 @@ class ModelSpec:
             indexed = sum(self.dsa.full) * row_bytes(dtype, self.dsa.dim) if self.dsa else 0
             return self.n_layer * row_bytes(dtype, self.mla.width) + indexed
         return sum(2 * row_bytes(dtype, layer.kv_dim) for layer in self.caches)
+
+    def with_expert_top_p(self, part: float) -> ModelSpec:
+        """The same with experts left out once those before have that part of the weights."""
+        if part == 1.0:
+            return self
+        if self.moe is None:
+            raise UsageError(f"--expert-top-p {part:g}: the model has no experts to choose from")
+        rules = replace(self.moe.routing, top_p=part)
+        return replace(self, moe=replace(self.moe, routing=rules))
 
     def idle(self, count: int) -> ModelSpec:
         """The same with `count` bytes more that a step does not read."""

@@ -14,6 +14,7 @@ from kompute_llm.engine.builder import PlanOptions
 from kompute_llm.engine.container import Container, open_model
 from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.device import Device
+from kompute_llm.engine.errors import UsageError
 from kompute_llm.engine.forward import Forward
 from kompute_llm.engine.plan import Dispatch, Phase
 from kompute_llm.engine.spec import model_spec
@@ -137,3 +138,17 @@ def test_ranges_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert nmse(r.logits(IDS), want) <= 1e-12
         assert nmse(token_by_token(r), want) <= 1e-12
         r.close()
+
+
+def test_expert_top_p(tmp_path: Path) -> None:
+    """Fewer experts work; the first always does. Dense models refuse the option."""
+    with written(expert_models.deepseek2("Q4_0"), tmp_path) as c:
+        spec = model_spec(c)
+        few, all_of_them = spec.with_expert_top_p(1e-6), spec.with_expert_top_p(1.0)
+        assert all_of_them is spec
+        r = CpuRunner(c, few, 64, threads=1)
+        assert nmse(r.logits(IDS), r.logits(IDS)) == 0
+        r.close()
+    dense = fixtures.tiny().write(tmp_path / "dense.gguf")
+    with open_model(dense) as c, pytest.raises(UsageError, match="no experts"):
+        model_spec(c).with_expert_top_p(0.5)
