@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from ..kernels import (
     bias_add,
@@ -23,106 +22,16 @@ from ..kernels import (
     rope_kv_halves,
     softcap,
 )
-from ..kernels.kernel import Kernel
 from ..kernels.matvec_launch import ALL_FORMATS
-from . import step
+from .builder_base import SHORT, PlanBase, PlanOptions, Push
 from .heads import PLAIN, HeadOps
-from .plan import Buf, Dispatch, Operand, Phase, Role, Weight
-from .rope import rope_name
-from .spec_model import LayerSpec, ModelSpec
-from .weights import Weights
+from .plan import Buf, Phase, Weight
 
-Push = dict[str, int | float]
-SHORT = 512  # positions up to which single tokens attend one head a workgroup
+__all__ = ["SHORT", "Builder", "PlanOptions", "Push"]
 
 
-@dataclass(frozen=True)
-class PlanOptions:
-    """What an executor decides about its plans. `binding_bytes`: most bytes of one weight.
-
-    `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
-    `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
-    `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend to float16
-    caches a tile at a time (attention_tiles_q8). `few`: batches of at most so many tokens go
-    through products in int8 that read weights once, as mat-vecs do (matvec_int8).
-    """
-
-    n_ctx: int
-    batch: int = 512
-    cache_k: str = "F16"
-    cache_v: str = "F16"
-    splits: int = 1
-    binding_bytes: int = 1 << 62
-    int8: bool = False
-    products: str = "f32"
-    coop_attention: bool = False
-    tiles: bool = False
-    few: int = 0
-
-
-@dataclass
-class Builder(ABC):
-    """Collects the dispatches of one plan."""
-
-    spec: ModelSpec
-    opts: PlanOptions
-    weights: Weights
-    short: bool = False  # a plan for contexts of at most `SHORT` positions
-    out: list[Dispatch] = field(default_factory=list)
-
-    def buf(self, name: str, width: int) -> Buf:
-        """An activation of (batch, width) float32, shared by all plans."""
-        return Buf(name, (self.opts.batch, width))
-
-    def qkv_buf(self, layer: int) -> Buf:
-        """Queries, keys and values of a layer; layers of one size share it."""
-        width = self.layer(layer).qkv_dim
-        return self.buf(f"qkv.{width}", width)
-
-    def heads_buf(self, layer: int) -> Buf:
-        """What the heads of a layer make of the values they see."""
-        width = self.layer(layer).q_dim
-        return self.buf(f"att.{width}", width)
-
-    def ffn_buf(self, layer: int) -> Buf:
-        """What is between the projections of a feed-forward network."""
-        width = self.layer(layer).n_ff
-        return self.buf(f"ffn.{width}", width)
-
-    def layer(self, layer: int) -> LayerSpec:
-        """The sizes of a layer."""
-        return self.spec.layers[layer]
-
-    @property
-    def step(self) -> Buf:
-        """The step words."""
-        return Buf("step", (step.WORDS,), "U32", Role.STATE)
-
-    @property
-    def tokens(self) -> Buf:
-        """Token ids of the batch."""
-        return Buf("tokens", (self.opts.batch,), "U32", Role.STATE)
-
-    def rope(self, layer: int) -> Buf:
-        """Cosines and sines (n_ctx, pairs, 2) of a layer's rotation."""
-        index = self.layer(layer).rope
-        shape = (self.opts.n_ctx, self.spec.ropes[index].dims // 2, 2)
-        return Buf(rope_name(index), shape, role=Role.CONSTANT)
-
-    def cache(self, which: str, layer: int) -> Buf:
-        """Keys ("k") or values ("v") that a layer attends to: (n_ctx, n_head_kv * head_dim)."""
-        dtype = self.opts.cache_k if which == "k" else self.opts.cache_v
-        shape = (self.opts.n_ctx, self.layer(layer).kv_dim)
-        return Buf(f"{which}.{self.layer(layer).cache}", shape, dtype, Role.CACHE)
-
-    def add(
-        self, kernel: Kernel, phase: Phase, label: str, params: Push,
-        **operands: Operand,
-    ) -> None:
-        """Append one dispatch; `step` is an operand of every kernel."""
-        self.out.append(Dispatch(kernel, {**operands, "step": self.step}, params, phase, label))
-
-    # --- the verbs -----------------------------------------------------------------------------
+class Builder(PlanBase, ABC):
+    """The verbs, each of which appends dispatches."""
 
     def embed(self, x: Buf, name: str, gain: str) -> None:
         """x = rows of the embedding matrix for the tokens; `gain`: of the norm that reads x."""
