@@ -77,7 +77,9 @@ def plan_options(
     `caches`: types of keys and values ("f16"); `batch`: most tokens of a batch that are wanted.
     """
     products, binding = choose_products(container, spec, device, math), binding_limit(device)
-    most = max(1, min(batch, n_ctx, binding // (4 * spec.widest)))
+    # sparse attention has a row of scores per token
+    widest = max(spec.widest, n_ctx if spec.dsa and n_ctx > spec.dsa.most else 0)
+    most = max(1, min(batch, n_ctx, binding // (4 * widest)))
     grouped = not spec.mla
     return products, PlanOptions(
         n_ctx, most, caches[0].upper(), caches[1].upper(),
