@@ -77,10 +77,19 @@ class Tiling:
 
 
 def add_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
-    """Products into the residual stream have few rows: long ones are shared by two groups."""
+    """Products into the residual stream have few rows: long ones are shared by several groups."""
+    if chunks >= 8 * lanes:
+        return Tiling(4, 4, 2)
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
-    return Tiling(1, 1, 2 if chunks > lanes else 1)
+    return Tiling(2 if chunks > lanes else 4, 2)
+
+
+def qkv_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+    """Neither few rows nor many: small workgroups, so that every unit has some."""
+    if chunks >= 4 * lanes:
+        return Tiling(2, 2, 2)
+    return Tiling(1, 1 if chunks > lanes else 2)
 
 
 def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
@@ -89,7 +98,7 @@ def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
 
 
 def plain_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
-    """Any rows, in pairs for the rotation; many where a vocabulary's rows are short."""
+    """Any rows; many of a group where a vocabulary's rows are short."""
     if chunks <= lanes and rows >= units * 128:
         return Tiling(8)
     return Tiling(2, 1, 2 if chunks > lanes else 1)

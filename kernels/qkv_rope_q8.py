@@ -15,9 +15,9 @@ from .rope_launch import rope_and_store
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """Lane groups take pairs of neighbouring rows, which rotate together."""
+    """Workgroups of whole pairs of neighbouring rows, which rotate together."""
     suffix = ".KV16" if ops["k"].format_name == "F16" else ".KV32"
-    return q8.launch_as(ops, params, limits, q8.plain_tiling, suffix=suffix)
+    return q8.launch_as(ops, params, limits, q8.qkv_tiling, whole=2, suffix=suffix)
 
 
 def suits(k: Shaped, v: Shaped) -> bool:
