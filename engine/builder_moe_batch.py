@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..kernels import (
@@ -77,11 +78,24 @@ class ExpertBatch:
         """y columns at … = the experts' rows from row0 on times their vectors."""
         params: Push = {
             "cols": cols, "rows": rows, "x_stride": x.cols, "y_stride": y.cols, "y_off": at,
-            "first": s.first, "row0": row0, "groups": s.count, "slots": self.slots,
-            "experts": self.total,
         }  # fmt: skip
         kernel = FORMS[self.b.opts.products]
-        self.b.add(kernel, Phase.EXPERTS, s.w.name, params, x=x, w=s.w, y=y, start=self.start)
+        for phase, first, count, chosen in self.kinds(s):
+            own: Push = {
+                "first": first, "row0": row0 + (first - s.first) * rows, "groups": count, **chosen,
+            }  # fmt: skip
+            self.b.add(kernel, phase, s.w.name, params | own, x=x, w=s.w, y=y, start=self.start)
+
+    def kinds(self, s: Stack) -> Iterator[tuple[Phase, int, int, Push]]:
+        """(phase, first, experts, how many of how many a token takes) of the routed experts of a
+        stack and of its shared ones, which see all tokens and so want larger tiles."""
+        routed, stop = self.m.routing.experts, s.first + s.count
+        if s.first < routed:
+            of: Push = {"slots": self.m.routing.used, "experts": routed}
+            yield Phase.EXPERTS, s.first, min(stop, routed) - s.first, of
+        first = max(s.first, routed)
+        if first < stop:
+            yield Phase.SHARED, first, stop - first, {"slots": 1, "experts": 1}
 
     def inner(self, x: Buf, gain: str) -> Buf:
         """The experts' inner vectors, in the form that the next product reads."""

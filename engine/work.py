@@ -100,6 +100,8 @@ def _share(d: Dispatch, slots: int) -> float:
     start = d.operands.get("start")  # of batches in the order of their experts (experts + 1,)
     if not experts and isinstance(start, Buf):
         experts = start.rows - 1
+    if isinstance(start, Buf):  # routed and shared experts are products of their own
+        slots = int(d.params.get("slots", slots))
     return min(1.0, slots / experts) if experts > 0 else 1.0
 
 
