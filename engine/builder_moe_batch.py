@@ -95,7 +95,8 @@ class ExpertBatch:
             yield Phase.EXPERTS, s.first, min(stop, routed) - s.first, of
         first = max(s.first, routed)
         if first < stop:
-            yield Phase.SHARED, first, stop - first, {"slots": 1, "experts": 1}
+            yield Phase.SHARED, first, stop - first, {"slots": stop - first,
+                                                      "experts": stop - first}  # fmt: skip
 
     def inner(self, x: Buf, gain: str) -> Buf:
         """The experts' inner vectors, in the form that the next product reads."""

@@ -140,7 +140,9 @@ def test_experts_and_latent_attention() -> None:
     experts = plan_work(decode, 1, 0)["experts"].all_ops
     # two layers; gate, up and down of 32 x 64 values of 5 of 7 experts (2 of them shared)
     assert experts == pytest.approx(2 * 2 * 3 * 32 * 64 * 5)
-    assert plan_work(batch, 16, 0)["experts"].all_ops == pytest.approx(16 * experts)
+    of_batch = plan_work(batch, 16, 0)  # there the shared ones have a phase of their own
+    found = of_batch["experts"].all_ops + of_batch["shared expert"].all_ops
+    assert found == pytest.approx(16 * experts)
     cores = [plan_work(decode, 1, pos)["attention core"].all_ops for pos in (9, 10, 11)]
     assert cores[1] - cores[0] == cores[2] - cores[1] > 0
     container.close()
