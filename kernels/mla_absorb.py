@@ -22,7 +22,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
         size //= 2
     share = max(1, min(limits.units // heads, 16))
     kb = "KB16" if ops["kb"].format_name == "F16" else "KB32"
-    spec = (size, share, 1, head, lanes)
+    spec = (size, share, 1, head, lanes, 1)
     return Launch(f"{kb}.{cache_build(ops)}", spec, (heads * share + 1, 1, 1))
 
 

@@ -27,7 +27,11 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     share = max(1, min(limits.units // heads, 16))
     kb = "KB16" if ops["kb"].format_name == "F16" else "KB32"
     build = f"{ops['w'].format_name}.{kb}.{cache_build(ops)}"
-    return Launch(build, (size, share, cols, head, lanes), (heads * share + 1, 1, 1))
+    # rows of an invocation at once: whole rounds over the part of a head that every workgroup makes
+    rounds = int(params["nope"]) // (size // lanes)
+    together = next((n for n in (4, 3, 2) if rounds and rounds % n == 0), 1)
+    spec = (size, share, cols, head, lanes, together)
+    return Launch(build, spec, (heads * share + 1, 1, 1))
 
 
 def whole(w: Any) -> Floats:

@@ -2,7 +2,7 @@
 // A cache row is the normalised latent (rank values), then the rotated key (n_rot).
 //
 // spec: 0 workgroup, 1 PARTS (workgroups per head), 2 COLS (of q_b), 3 HEAD (nope + n_rot),
-// 4 LANES (per row)
+// 4 LANES (per row), 5 TOGETHER (rows of an invocation at once)
 // Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP; Q8 takes
 // COLS * 3 / 2 bytes more.
 
@@ -12,12 +12,13 @@ layout(constant_id = 1) const uint PARTS = 1u;
 layout(constant_id = 2) const uint COLS = 32u;
 layout(constant_id = 3) const uint HEAD = 64u;
 layout(constant_id = 4) const uint LANES = 8u;
+layout(constant_id = 5) const uint TOGETHER = 1u;
 
 #ifndef NO_PRODUCT
 shared float x[COLS];
 #endif
 shared float query[HEAD], partial[LANES * HEAD];
-const uint STEP = WORKGROUP / LANES, TOGETHER = 4u;
+const uint STEP = WORKGROUP / LANES;
 
 #include "mla_cache.glsl"
 
