@@ -37,6 +37,7 @@ from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
 MAX_CHUNK = 16
+WIDE = 128  # tokens of the widest tiles of products (kernels/matmul_*_launch.py)
 
 
 class VulkanRunner:
@@ -148,8 +149,16 @@ class VulkanRunner:
     def prefill(self, ids: Sequence[int], *, sample: bool) -> None:
         """Append ids at the current position; with `sample`, draw the token after them.
 
-        Adapts `batch` to the time that it takes.
+        Adapts `batch` to the time that it takes. A few tokens more than fill the widest tiles go
+        apart: they would cost as much as another whole tile.
         """
+        extra = len(ids) % WIDE
+        if 0 < extra <= self._forward.opts.few and len(ids) > WIDE:
+            self._feed(ids[:-extra], False)
+            ids = ids[-extra:]
+        self._feed(ids, sample)
+
+    def _feed(self, ids: Sequence[int], sample: bool) -> None:
         rows = 1
         while rows < len(ids):
             rows *= 2

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from helpers import golden
 
+from kompute_llm.engine import vulkan as vulkan_runner
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import UsageError
@@ -83,6 +84,22 @@ def test_golden_int8(vulkan: Device, fmt: str) -> None:
     assert nmse(got, ref["ref_logits_2"]) <= 5e-3
     assert nmse(r.logits(ids), ref["ref_logits_2"]) <= 5e-3
     assert "int8" in r.describe
+
+
+@pytest.mark.parametrize("batch", [3, 8, 64])
+def test_few_tokens(vulkan: Device, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of a few tokens in int8, also what is left over from the widest tiles, draw what
+    llama.cpp draws while its choice is clear."""
+    if vulkan.info.int_dot == "none" or not vulkan.limits.subgroups:
+        pytest.skip("no packed dot products")
+    path, ref = golden_model("llama.Q8_0")
+    c = open_model(path)
+    monkeypatch.setattr(vulkan_runner, "WIDE", 32)  # 40 tokens are 32 and 8
+    r = VulkanRunner(c, model_spec(c), vulkan, 256, batch=64, math="int8")
+    ids, clear = [int(t) for t in ref["prompt_2"]], ref["ref_gap_2"] >= 0.2
+    sure = len(clear) if clear.all() else int(np.argmin(clear))
+    assert sure > 2
+    assert greedy(r, ids, sure, batch=batch) == [int(t) for t in ref["ref_cont_2"][:sure]]
 
 
 def test_golden_auto(vulkan: Device) -> None:

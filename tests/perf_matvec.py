@@ -1,0 +1,68 @@
+"""Time of single mat-vecs in int8: python tests/perf_matvec.py [DEVICE] [ROWS COLS].
+
+4096 rows of 14336 values, the shape that llama.cpp's `test-backend-ops perf -o MUL_MAT` times, in
+several formats, with distinct weights in turn so that they come from memory. Prints microseconds
+of a product that waits for the one before it (as in a model), of one that does not, and GB/s of
+weights of the latter. No test: it needs a quiet machine.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from typing import Any
+
+from perf_moe import Bench
+
+from kompute_llm.engine.device import Device, choose
+from kompute_llm.engine.plan import Buf
+from kompute_llm.kernels import norm_matvec_q8
+
+FORMATS = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "Q3_K", "INT4_G64", "INT3_G64")
+COPIES, DISPATCHES, EVALS = 8, 64, 15
+
+
+def record(b: Bench, weights: list[Any], size: tuple[int, int], independent: bool) -> Any:
+    """A sequence of products with each weight in turn."""
+    rows, cols = size
+    x, seq, out = b.vector(cols), b.device.sequence(), Buf("y", (1, rows))
+    outputs = [b.storage(rows) for _ in range(COPIES)]
+    for i in range(DISPATCHES):
+        tensor, stack = weights[i % COPIES]
+        params: dict[str, Any] = {"cols": cols, "rows": rows, "y_off": 0, "eps": 1e-5}
+        params |= {f"w_p{j}": sum(stack.planes[:j]) for j in range(4)}
+        tensors = {"w": tensor, "xq": x["q"][0], "xs": x["s"][0], "ssq": x["ssq"][0],
+                   "y": outputs[i % COPIES], "step": b.step}  # fmt: skip
+        shapes = {"w": stack, "xq": x["q"][1], "xs": x["s"][1], "ssq": x["ssq"][1], "y": out}
+        b.algorithms.record(seq, norm_matvec_q8.KERNEL, tensors, shapes, params, 1,
+                            independent=independent and i > 0)  # fmt: skip
+    return seq
+
+
+def micros(device: Device, seq: Any) -> float:
+    """Median microseconds of one dispatch."""
+    times = []
+    for _ in range(EVALS):
+        start = time.perf_counter()
+        device.eval(seq)
+        times.append((time.perf_counter() - start) * 1e6 / DISPATCHES)
+    return statistics.median(times)
+
+
+def main() -> None:
+    """One line per format."""
+    size = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (4096, 14336)
+    with Device.open(choose(sys.argv[1] if len(sys.argv) > 1 else None)) as device:
+        b = Bench(device, 1.0)
+        print(f"{device.describe}: {size[0]} x {size[1]}")
+        for fmt in FORMATS:
+            weights = [b.weight(*size, fmt) for _ in range(COPIES)]
+            after = micros(device, record(b, weights, size, False))
+            beside = micros(device, record(b, weights, size, True))
+            speed = weights[0][1].nbytes / beside / 1e3
+            print(f"{fmt:9} {after:7.2f} µs in turn, {beside:7.2f} side by side, {speed:6.0f} GB/s")
+
+
+if __name__ == "__main__":
+    main()
