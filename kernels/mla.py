@@ -7,6 +7,7 @@ meet the rows as they lie in the cache; v_b is applied once, to the weighted sum
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -55,17 +56,20 @@ def split_length(length: int, splits: int) -> int:
 
 def tile(
     heads: int, rank: int, rot: int, halves: bool, limits: Limits, most: int = 8
-) -> tuple[int, int, int]:
-    """Workgroup, heads and positions of a tile of the attention kernels."""
-    width = rank + rot
-    size = limits.workgroup(256)
-    for group in sorted({g for g in range(1, most + 1) if heads % g == 0}, reverse=True):
-        for rows in (16, 8, 4, 2, 1):
-            words = width // 2 if halves else width
-            shared = group * (width + 8) + rows * words + group * (rows + 3) + size
-            if group * rows <= size and 4 * shared <= limits.shared_bytes:
-                return size, group, rows
-    raise ValueError(f"latent attention of {width} values does not fit {limits.shared_bytes} bytes")
+) -> tuple[int, ...]:
+    """Specialization constants of mla_attention.glsl: heads first, then positions of a tile."""
+    width, size = rank + rot, limits.workgroup(256)
+    words = width // 2 if halves else width
+    fit = []
+    for group in (g for g in range(1, most + 1) if heads % g == 0):
+        for rows, together in itertools.product((16, 8, 4, 2, 1), (2, 1)):
+            shared = group * (width + 11 + rows + together * size) + rows * words
+            if rows % together == 0 and group * rows <= size and 4 * shared <= limits.shared_bytes:
+                fit.append((rows >= 4, group * rows, group, together, rows))
+    if not fit:
+        raise ValueError(f"latent attention of {width} values does not fit the shared memory")
+    _, _, group, together, rows = max(fit)
+    return size, group, rank, rot, rows, together
 
 
 def parts(heads: int, rows: int, limits: Limits, multiple: int = 1) -> int:

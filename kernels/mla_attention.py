@@ -17,9 +17,8 @@ from .reference import step_words
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Splits along x, groups of heads along y."""
     heads, rank, rot = (int(params[name]) for name in ("heads", "rank", "n_rot"))
-    size, group, positions = tile(heads, rank, rot, ops["k"].format_name == "F16", limits)
-    spec = (size, group, rank, rot, positions)
-    return Launch(cache_build(ops), spec, (int(params["splits"]), -(-heads // group), 1))
+    spec = tile(heads, rank, rot, ops["k"].format_name == "F16", limits)
+    return Launch(cache_build(ops), spec, (int(params["splits"]), -(-heads // spec[1]), 1))
 
 
 def reference(

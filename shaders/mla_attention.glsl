@@ -3,8 +3,9 @@
 // TILE rows at a time in shared memory; an invocation keeps the sums of one or more pairs of latent
 // values for all of its heads. The including shader declares q, k and `position(row, i)`.
 //
-// spec: 0 workgroup, 1 HEADS, 2 RANK, 3 ROT, 4 TILE; HEADS * TILE <= workgroup
-// Shared memory: 4 * (HEADS * (RANK + ROT + 8) + TILE * row words + HEADS * (TILE + 3) + workgroup)
+// spec: 0 workgroup, 1 HEADS, 2 RANK, 3 ROT, 4 TILE, 5 TOGETHER (divides TILE);
+// HEADS * TILE <= workgroup
+// Shared memory: 4 * (HEADS * (RANK + ROT + 8 + TILE + 3 + TOGETHER * workgroup) + TILE * row words)
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
@@ -12,11 +13,12 @@ layout(constant_id = 1) const uint HEADS = 1u;
 layout(constant_id = 2) const uint RANK = 64u;
 layout(constant_id = 3) const uint ROT = 32u;
 layout(constant_id = 4) const uint TILE = 4u;
+layout(constant_id = 5) const uint TOGETHER = 1u;
 
 const uint WIDTH = RANK + ROT;
 const uint PITCH = WIDTH / 2u + 4u;  // pairs; heads begin in different banks
 const uint PAIRS = (RANK / 2u + WORKGROUP - 1u) / WORKGROUP;
-const uint SPLIT = WORKGROUP / (HEADS * TILE);  // invocations per score
+const uint SPLIT = WORKGROUP / (TILE / TOGETHER);
 const float NEVER = -1e30;
 #ifdef KV16
 const uint WORDS = WIDTH / 2u;
@@ -26,7 +28,7 @@ const uint WORDS = WIDTH;
 
 shared vec2 query[HEADS * PITCH];
 shared uint tile[TILE * WORDS];
-shared float score[HEADS * TILE], partial[WORKGROUP];
+shared float score[HEADS * TILE], partial[HEADS * TOGETHER * WORKGROUP];
 shared float most[HEADS], shrink[HEADS], total[HEADS];
 
 vec2 sums[HEADS * PAIRS];
@@ -53,18 +55,30 @@ void begin(uint token, uint first, uint heads, uint t) {
     FLAT for (uint i = 0u; i < HEADS * PAIRS; i++) sums[i] = vec2(0.0);
 }
 
+// Teams of SPLIT invocations take TOGETHER rows each, with all heads: what is loaded serves
+// HEADS * TOGETHER products.
 void scores(uint count, uint t) {
-    uint item = t / SPLIT, h = item % HEADS, r = item / HEADS;
-    float sum = 0.0;
-    if (r < count)
-        for (uint i = t % SPLIT; i < WIDTH / 2u; i += SPLIT)
-            sum += dot(query[h * PITCH + i], cached(r, i));
-    partial[t] = sum;
+    uint team = t / SPLIT, r0 = team * TOGETHER;
+    float sum[HEADS * TOGETHER];
+    FLAT for (uint e = 0u; e < HEADS * TOGETHER; e++) sum[e] = 0.0;
+    if (r0 < count)
+        for (uint i = t % SPLIT; i < WIDTH / 2u; i += SPLIT) {
+            vec2 key[TOGETHER];
+            FLAT for (uint u = 0u; u < TOGETHER; u++) key[u] = cached(r0 + u, i);
+            FLAT for (uint h = 0u; h < HEADS; h++) {
+                vec2 own = query[h * PITCH + i];
+                FLAT for (uint u = 0u; u < TOGETHER; u++)
+                    sum[h * TOGETHER + u] += dot(own, key[u]);
+            }
+        }
+    FLAT for (uint e = 0u; e < HEADS * TOGETHER; e++) partial[e * WORKGROUP + t] = sum[e];
     barrier();
     if (t < HEADS * TILE) {
-        sum = 0.0;
-        for (uint i = 0u; i < SPLIT; i++) sum += partial[t * SPLIT + i];
-        score[t] = t / HEADS < count ? sum : NEVER;
+        uint r = t / HEADS, e = t % HEADS * TOGETHER + r % TOGETHER;
+        float total = 0.0;
+        for (uint i = 0u; i < SPLIT; i++)  // from different lanes on: from different banks
+            total += partial[e * WORKGROUP + r / TOGETHER * SPLIT + (i + t) % SPLIT];
+        score[t] = r < count ? total : NEVER;
     }
     barrier();
 }
