@@ -14,7 +14,7 @@ from kompute_llm.engine.builder import PlanOptions
 from kompute_llm.engine.container import Container, open_model
 from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.device import Device
-from kompute_llm.engine.errors import UsageError
+from kompute_llm.engine.errors import ModelError, UsageError
 from kompute_llm.engine.forward import Forward
 from kompute_llm.engine.plan import Dispatch, Phase
 from kompute_llm.engine.spec import model_spec
@@ -152,3 +152,52 @@ def test_expert_top_p(tmp_path: Path) -> None:
     dense = fixtures.tiny().write(tmp_path / "dense.gguf")
     with open_model(dense) as c, pytest.raises(UsageError, match="no experts"):
         model_spec(c).with_expert_top_p(0.5)
+
+
+def test_gates_and_ups_in_one_tensor(tmp_path: Path) -> None:
+    """Each expert's gates, then its ups: the same numbers as two tensors."""
+    model = expert_models.deepseek2("Q4_0")
+    with written(model, tmp_path) as c:
+        r = cpu(c)
+        want = r.logits(IDS)
+        r.close()
+    for i in (1, 2):
+        halves = [model.tensors.pop(f"blk.{i}.ffn_{kind}_exps.weight") for kind in ("gate", "up")]
+        model.tensors[f"blk.{i}.ffn_gate_up_exps.weight"] = np.concatenate(halves, axis=1)
+    with written(model, tmp_path) as c:
+        r = cpu(c)
+        assert nmse(r.logits(IDS), want) <= 1e-12
+        assert nmse(token_by_token(r), want) <= 1e-12
+        r.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("expert_used_count", 7, "from 1 to 6"),
+        ("expert_group_count", 4, "does not divide 6 experts"),
+        ("expert_gating_func", 4, "from 0 to 3"),
+        ("expert_weights_norm", 1, "expected true or false"),
+        ("attention.kv_lora_rank", 100, "multiple of 32"),
+        ("attention.key_length_mla", 32, "from 33"),
+    ],
+)
+def test_keys_that_cannot_be(tmp_path: Path, key: str, value: int, words: str) -> None:
+    """One message that names the key."""
+    model = expert_models.deepseek2("Q4_0")
+    model.metadata[f"deepseek2.{key}"] = value
+    with written(model, tmp_path) as c, pytest.raises(ModelError, match=words) as e:
+        model_spec(c)
+    assert f"deepseek2.{key}" in str(e.value)
+
+
+def test_missing_and_left_over_tensors(tmp_path: Path) -> None:
+    """A missing stack and a tensor that no plan reads are both refused by name."""
+    model = expert_models.deepseek2("Q4_0")
+    down = model.tensors.pop("blk.2.ffn_down_exps.weight")
+    with written(model, tmp_path) as c, pytest.raises(ModelError, match="ffn_down_exps"):
+        model_spec(c)
+    model.tensors["blk.2.ffn_down_exps.weight"] = down
+    model.tensors["blk.2.ffn_down_chexps.weight"] = down
+    with written(model, tmp_path) as c, pytest.raises(ModelError, match="ffn_down_chexps"):
+        model_spec(c)
