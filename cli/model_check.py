@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from ..engine.errors import TokenizerError, UsageError
 from .interrupt import Interrupt
 from .loading import Model, describe, load, open_file
 from .output import note, warn
-from .tables import table
+from .validate_report import Report, Section
 
 if TYPE_CHECKING:
     from ..engine.compare import Comparison
@@ -39,16 +39,18 @@ class ModelCheck:
         with open_file(self.path) as model:
             check_text(model)
 
-    def run(self, interrupt: Interrupt) -> bool:
-        """Whether the logits agree; prints the table."""
+    def run(self, interrupt: Interrupt, report: Report) -> None:
+        """Compare logits; the table goes to the report."""
         with open_file(self.path) as model:
             found = self.compare(model, interrupt)
             good = all(c.ok for c in found)
             rows = [cells(c) for c in found]
             if not good and not any(c.broken for c in found):
                 rows.append(self.first_bad_layer(model, interrupt))
-        table(COLUMNS, rows, right=RIGHT)
-        return good
+        records = [asdict(c) | {"ok": c.ok} for c in found]
+        title = f"Logits of {self.path.name}"
+        failed = sum(not c.ok for c in found)
+        report.add(Section("model", title, COLUMNS, rows, RIGHT, records), failed)
 
     def compare(self, model: Model, interrupt: Interrupt) -> list[Comparison]:
         """Load the model on both sides and compare logits."""

@@ -1,141 +1,186 @@
-"""`validate`: every shader against its CPU reference, a model against the CPU executor."""
+"""`validate`: shaders against CPU references, a model against the CPU executor, reports of both."""
 
 from __future__ import annotations
 
-import fnmatch
 import secrets
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..engine.errors import UsageError
 from .interrupt import EXIT_CODE, Interrupt
 from .model_check import ModelCheck
-from .options import Command, choose_model, device_options, model_option, option, runner_config
-from .output import StatusLine, note
-from .tables import table
-
-if TYPE_CHECKING:
-    from ..engine.harness import CaseResult
-    from ..kernels.kernel import Kernel
+from .options import (
+    Command,
+    Decorator,
+    choose_model,
+    combine,
+    device_options,
+    model_option,
+    option,
+    runner_config,
+)
+from .output import note
+from .validate_choice import Chosen, choose, show
+from .validate_report import Report, targets, write
+from .validate_run import ALL, NONE, SAMPLE, Run
 
 EXAMPLES = """\
-Errors are normalised mean squared errors (NMSE) against arithmetic on the CPU. Outputs are
-poisoned first, so that NaN and elements never written fail. Exit code 1 when anything fails.
+Kernels run their own cases; primitives (a product, an expert group, attention ...) run in
+shapes that models have, in every weight format: all of them on a GPU, a few drawn by the seed
+on a software device. Outputs are poisoned first, so that NaN and elements never written fail.
+Errors are NMSE (normalised mean squared error) and the largest one relative to the largest
+value. Exit code 1 when anything fails.
 
 Examples:
-  kompute-llm validate                           every kernel, every case
-  kompute-llm validate --only 'matvec*' --seed 3
-  kompute-llm validate model.gguf                one model: logits against the CPU
-  kompute-llm validate -m model.gguf             both
+  kompute-llm validate                            kernels and primitives
+  kompute-llm validate --only 'matvec*,experts' --seed 3
+  kompute-llm validate --only 'product/*Q4_K*'    cases of a primitive
+  kompute-llm validate --bench --only experts     check, then time
+  kompute-llm validate -o report.md               for a bug report
+  kompute-llm validate model.gguf                 one model: logits against the CPU
+  kompute-llm validate --compare-chains -m model.gguf
 """
-COLUMNS = ("kernel", "case", "build", "NMSE", "max rel", "limit", "verdict", "note")
-RIGHT = "lllrrrll"
+CHECKS, REPORT = "Checks", "Report"
+
+
+def check_options() -> Decorator:
+    """What to check and how much of it."""
+    return combine(
+        option("--only", section=CHECKS, metavar="NAMES", multiple=True,
+               help="Kernels, primitives and PRIMITIVE/CASEs that contain a name (or match a * "
+               "pattern); commas separate several."),
+        option("--list", "list_", section=CHECKS, is_flag=True,
+               help="List kernels and primitives (with -v their cases) and stop."),
+        option("--shapes", section=CHECKS, type=click.Choice([ALL, SAMPLE, NONE]),
+               help="How many of the primitives' checks. [all on a GPU or with --only, else "
+               "sample]"),
+        option("--quick", section=CHECKS, is_flag=True, help="The same as --shapes none."),
+        option("--bench", section=CHECKS, is_flag=True,
+               help="Time primitives after their check, per call and on the device alone."),
+        option("--compare-chains", section=CHECKS, is_flag=True,
+               help="Fused and unfused forms of a model, layer by layer."),
+        option("-s", "--seed", section=CHECKS, type=click.IntRange(0), metavar="X",
+               help="Of the random inputs. [a fresh one, printed]"),
+    )  # fmt: skip
+
+
+def report_options() -> Decorator:
+    """Files to write."""
+    return combine(
+        option("-o", "--output", section=REPORT, metavar="FILE",
+               help="Write a report, in Markdown (.md) or JSON (.json) by its name."),
+        option("--markdown", section=REPORT, metavar="FILE", help="Write one in Markdown."),
+        option("--json", section=REPORT, metavar="FILE", help="Write one in JSON, all cases."),
+    )
 
 
 @click.command(cls=Command, after_help=lambda: EXAMPLES)
 @click.argument("args", nargs=-1, metavar="[MODEL]")
 @model_option()
-@option("--only", section="Checks", metavar="NAME", multiple=True,
-        help="Kernels whose name contains NAME (or matches a * pattern); may be repeated.")
-@option("--list", "list_", section="Checks", is_flag=True, help="List the kernels and stop.")
-@option("-s", "--seed", section="Checks", type=click.IntRange(0), metavar="X",
-        help="Of the random inputs. [a fresh one, printed]")
+@check_options()
+@report_options()
 @device_options()
 @option("-v", "--verbose", section="Checks", is_flag=True,
-        help="Describe device and model; tracebacks of errors.")
+        help="Every case, not only those that fail; device and model; tracebacks of errors.")
 def validate(args: tuple[str, ...], **options: Any) -> int:
     """Check the shaders, or a model, on the chosen device against the CPU.
 
     MODEL checks that model only; -m checks it after all kernels.
     """
     with Interrupt() as interrupt:
-        path = choose_model(options["model"], args) if args or options["model"] else None
-        seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
-        config, verbose = runner_config(options), options["verbose"]
-        check = ModelCheck(path, config, seed, verbose) if path else None
-        if args and not (options["only"] or options["list_"]):
-            kernels = []
-        else:
-            kernels = all_kernels(options["only"])
+        return Validation(args, options, interrupt).run()
+
+
+class Validation:
+    """One call: its options, then what they ask for in order."""
+
+    def __init__(self, args: tuple[str, ...], options: dict[str, Any], stop: Interrupt) -> None:
+        self.options, self.stop = options, stop
+        given = args or options["model"] or options["compare_chains"]
+        self.path = choose_model(options["model"], args) if given else None
+        if options["quick"] and options["shapes"] not in (None, NONE):
+            raise UsageError(f"--quick and --shapes {options['shapes']} contradict each other")
+        if options["bench"] and (options["quick"] or options["shapes"] == NONE):
+            raise UsageError("--bench times primitives: it needs their shapes")
+        self.files = targets(options)
+        self.seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
+        # a model alone, or the forms of one, need no kernels
+        self.alone = bool(args or options["compare_chains"]) and not (
+            options["only"] or options["list_"] or options["bench"]
+        )
+        self.chosen = Chosen([], []) if self.alone else choose(options["only"])
+        self.report = Report(self.seed, tuple(sys.argv[2:]))
+
+    def run(self) -> int:
+        """Everything; the exit code."""
+        options, check = self.options, None
         if options["list_"]:
-            return list_kernels(kernels)
-        if check:
+            show(self.chosen, options["verbose"])
+            return 0
+        if self.path:
+            config = runner_config(options)
+            check = ModelCheck(self.path, config, self.seed, options["verbose"])
             check.check_file()  # faults of the file before minutes of kernels
         if options["seed"] is None:
-            note(f"seed: {seed}")
-        good = not kernels or check_kernels(kernels, options["device"], seed, interrupt)
-        if check and not interrupt.pressed:
-            good = check.run(interrupt) and good
-        if interrupt.pressed:
+            note(f"seed: {self.seed}")
+        if not self.alone:
+            self.kernels()
+        if check and not self.stop.pressed:
+            if options["compare_chains"]:
+                from .validate_layers import compare_chains
+
+                compare_chains(check, self.report, self.stop)
+            else:
+                check.run(self.stop, self.report)
+        if self.stop.pressed:
+            self.report.notes.append("interrupted")
+        write(self.report, self.files)
+        if self.stop.pressed:
             note("interrupted")
             return EXIT_CODE
-        return 0 if good else 1
+        return 1 if self.report.failed else 0
 
+    def kernels(self) -> None:
+        """Kernels, primitives and times, on one device. Ctrl-C keeps what is done."""
+        from ..engine.choice import ANY_VULKAN
+        from ..engine.device import open_device
 
-def all_kernels(only: tuple[str, ...]) -> list[Kernel]:
-    """Every kernel, or those that --only names."""
-    from ..engine.harness import all_kernels as find
+        which, bench = self.options["device"], self.options["bench"]
+        if (which or "").strip().casefold() == "cpu":
+            raise UsageError("validate compares a Vulkan device with the CPU: --device cpu leaves "
+                             "nothing to compare")
+        with open_device(None if which == ANY_VULKAN else which) as device:
+            note(f"device: {device.describe}")
+            self.report.device = device.info
+            self.stop.raising = False
+            run = Run(device, self.seed, self.stop)
+            try:
+                if bench:
+                    from .validate_bench import bench as measure
 
-    return select(find(), only)
+                    measure(run, self.chosen, self.report)
+                else:
+                    left_out = run.kernels(self.chosen.kernels)
+                    self.shapes(run, device.limits.software)
+                    if left_out:
+                        self.say(f"{device.info.name} lacks what these need: {', '.join(left_out)}")
+            finally:
+                run.report(self.report, self.options["verbose"])
 
+    def shapes(self, run: Run, software: bool) -> None:
+        """The primitives, as many of their checks as asked for."""
+        asked = NONE if self.options["quick"] else self.options["shapes"]
+        shapes = asked or (SAMPLE if software and not self.options["only"] else ALL)
+        if shapes == NONE or not self.chosen.primitives:
+            return
+        ran, able = run.primitives(self.chosen, shapes)
+        if shapes == SAMPLE and ran < able:
+            why = "" if asked else " on a software device, --shapes all for all of them"
+            self.say(f"{ran} of {able} checks in the shapes of models{why}")
 
-def select(kernels: list[Kernel], only: tuple[str, ...]) -> list[Kernel]:
-    """Kernels that `--only` names; UsageError when a name fits none."""
-    chosen = []
-    for name in only:
-        found = [k for k in kernels if name in k.name or fnmatch.fnmatchcase(k.name, name)]
-        if not found:
-            raise UsageError(f"--only {name}: no such kernel; 'validate --list' names them")
-        chosen += found
-    return [k for k in kernels if k in chosen] if only else kernels
-
-
-def list_kernels(kernels: list[Kernel]) -> int:
-    """Names, builds and the number of cases."""
-    import numpy as np
-
-    rows = []
-    for k in kernels:
-        cases = sum(1 for _ in k.cases(np.random.default_rng(0)))
-        rows.append((k.name, str(cases), str(len(k.interface.builds))))
-    table(("kernel", "cases", "builds"), rows, right="lrr")
-    return 0
-
-
-def check_kernels(kernels: list[Kernel], which: str | None, seed: int, stop: Interrupt) -> bool:
-    """Every case of `kernels` on the device; prints the table. Ctrl-C keeps what is done."""
-    import numpy as np
-
-    from ..engine.choice import ANY_VULKAN
-    from ..engine.device import open_device
-    from ..engine.harness import can_run, run_case
-
-    results: list[CaseResult] = []
-    status = StatusLine()
-    with open_device(None if which == ANY_VULKAN else which) as device:
-        note(f"device: {device.describe}")
-        stop.raising = False
-        for kernel in kernels:
-            if not can_run(device, kernel):
-                note(f"{kernel.name}: not run, {device.info.name} lacks what it needs")
-                continue
-            for case in kernel.cases(np.random.default_rng(seed)):
-                if stop.pressed:
-                    break
-                status.show(f"{len(results) + 1}: {kernel.name}: {case.name}")
-                results.append(run_case(device, kernel, case))
-    status.show("")
-    table(COLUMNS, [row(r) for r in results], right=RIGHT)
-    failed = sum(not r.ok for r in results)
-    sys.stdout.write(f"{len(results)} cases, {failed} failed\n")
-    sys.stdout.flush()
-    return failed == 0
-
-
-def row(r: CaseResult) -> tuple[str, ...]:
-    """One case as table cells."""
-    verdict = "ok" if r.ok else "FAIL"
-    errors = (f"{r.nmse:.1e}", f"{r.max_rel:.1e}", f"{r.limit:.0e}")
-    return (r.kernel, r.case, r.build, *errors, verdict, r.note)
+    def say(self, text: str) -> None:
+        """A note on stderr and in the report."""
+        self.report.notes.append(text)
+        note(f"note: {text}")

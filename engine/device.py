@@ -150,13 +150,15 @@ class Device(Connection):
         `independent`: it neither reads nor overwrites what dispatches wrote, nor writes what
         they read, since the last one that was recorded without this word.
         """
-        if push is None or not len(push):
-            op = self.kp.OpAlgoDispatch(algorithm)
-        else:
-            # Kompute compares dtypes by identity: a fresh array has the right object.
-            op = self.kp.OpAlgoDispatch(algorithm, np.array(push, np.uint32))
+        op = self._dispatch(algorithm, push)
         self.layer.next_dispatch(*grid, independent)
         self._record(seq, op)
+
+    def _dispatch(self, algorithm: Any, push: Words | None) -> Any:
+        if push is None or not len(push):
+            return self.kp.OpAlgoDispatch(algorithm)
+        # Kompute compares dtypes by identity: a fresh array has the right object.
+        return self.kp.OpAlgoDispatch(algorithm, np.array(push, np.uint32))
 
     def sync_device(self, seq: Sequence, tensors: Many[Any]) -> None:
         """Append copies of the host sides of `exchange` tensors to the device."""
@@ -193,6 +195,22 @@ class Device(Connection):
         with self.running:
             self.call("running", seq.handle.eval)
             self.checked(None, "running")
+
+    def submit(self, algorithm: Any, push: Words | None, grid: tuple[int, int, int]) -> Sequence:
+        """Submit one dispatch and return at once; `finish` waits. Later submits see its results."""
+        seq, op = self.sequence(), self._dispatch(algorithm, push)
+        self.layer.next_dispatch(*grid, False)
+        with self.running:
+            self.call("submitting", seq.handle.eval_async, op)
+            self.checked(None, "submitting")
+        return seq
+
+    def finish(self, submits: Many[Sequence]) -> None:
+        """Wait for submits in their order."""
+        with self.running:
+            for seq in submits:
+                self.call("running", seq.handle.eval_await)
+                self.checked(None, "running")
 
     @property
     def timestamp_period(self) -> float:

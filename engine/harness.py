@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from .. import kernels
 from ..kernels import cache_rows
-from ..kernels.kernel import Access, Array, Case, Kernel
+from ..kernels.kernel import Access, Array, Case, Kernel, Params
 from .blocks import Matrix, pack_planes
 from .device import Device
 from .plan import Buf, Weight
@@ -33,6 +34,21 @@ class CaseResult:
     limit: float
     ok: bool
     note: str = ""
+    measure: str = "NMSE"  # what `limit` bounds: "NMSE", "max rel", or "exact"
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far outputs are from what they should be; `note` says what no limit allows."""
+
+    nmse: float = 0.0
+    max_rel: float = 0.0
+    note: str = ""
+
+    def worst(self, other: Errors) -> Errors:
+        """The larger of both; the first note stays."""
+        nmse, rel = max(self.nmse, other.nmse), max(self.max_rel, other.max_rel)
+        return Errors(nmse, rel, self.note or other.note)
 
 
 def all_kernels() -> list[Kernel]:
@@ -47,7 +63,7 @@ def all_kernels() -> list[Kernel]:
     return [found[name] for name in sorted(found)]
 
 
-def _words(value: Array | Matrix) -> npt.NDArray[np.uint32]:
+def device_words(value: Array | Matrix) -> npt.NDArray[np.uint32]:
     """An operand as the device holds it, at least one word and whole vectors of 16 bytes."""
     raw: Any = pack_planes(value) if isinstance(value, Matrix) else value
     flat = np.ascontiguousarray(raw).reshape(-1).view(np.uint8)
@@ -56,7 +72,7 @@ def _words(value: Array | Matrix) -> npt.NDArray[np.uint32]:
     return out.view(np.uint32)
 
 
-def _shape(name: str, value: Array | Matrix) -> Any:
+def shape_of(name: str, value: Array | Matrix) -> Any:
     """The operand as launches see it."""
     if isinstance(value, Matrix):
         return Weight(name, (value,))
@@ -68,14 +84,16 @@ def _shape(name: str, value: Array | Matrix) -> Any:
 
 def shapes_of(case: Case) -> dict[str, Any]:
     """The operands of a case as launches see them."""
-    return {n: _shape(n, v) for n, v in case.operands.items()}
+    return {n: shape_of(n, v) for n, v in case.operands.items()}
 
 
-def _params(kernel: Kernel, case: Case) -> dict[str, int | float]:
-    """Push words of a case: its own, planes of weights at the start of their buffer."""
-    values = dict(case.params)
+def push_values(
+    kernel: Kernel, operands: Mapping[str, Array | Matrix], params: Params
+) -> dict[str, int | float]:
+    """Push words of a dispatch: its own, planes of weights at the start of their buffer."""
+    values = dict(params)
     for b in kernel.interface.bindings:
-        op = case.operands[b.name]
+        op = operands[b.name]
         if isinstance(op, Matrix):
             sizes = op.fmt.plane_words(op.raw.size // op.fmt.bytes)
             for i in range(4):
@@ -90,7 +108,7 @@ def run_shader(device: Device, kernel: Kernel, case: Case) -> tuple[dict[str, Ar
     """Run the shader of a case; returns the outputs (shapes and dtypes of the operands), build."""
     tensors = {}
     for b in kernel.interface.bindings:
-        words = _words(case.operands[b.name])
+        words = device_words(case.operands[b.name])
         tensor = device.exchange(words.size, b.name)
         if b.access is Access.WRITE:
             words = np.full_like(words, POISON)
@@ -100,7 +118,7 @@ def run_shader(device: Device, kernel: Kernel, case: Case) -> tuple[dict[str, Ar
     seq = device.sequence()
     bound = [tensors[b.name] for b in kernel.interface.bindings]
     device.sync_device(seq, bound)
-    push = push_words(kernel, _params(kernel, case))
+    push = push_words(kernel, push_values(kernel, case.operands, case.params))
     device.record(seq, Algorithms(device).get(kernel, launch, bound), push, launch.grid)
     outs = [b.name for b in kernel.interface.bindings if b.access in (Access.WRITE, Access.UPDATE)]
     device.sync_local(seq, [tensors[n] for n in outs])
@@ -129,37 +147,44 @@ def run_reference(kernel: Kernel, case: Case) -> dict[str, Array]:
     return {n: operands[n] for n in outs}
 
 
-def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> CaseResult:
-    """NMSE and largest error relative to the largest value, over all outputs of a case.
+def measure(name: str, want: Array, got: Array, exact: bool = False, scale: float = 0.0) -> Errors:
+    """NMSE and largest error relative to the largest value, both relative to `scale` at least.
 
-    Both are relative to `case.scale` at least.
+    uint32 values, and all of them if `exact`, must be equal words; NaN never passes.
     """
-    want = run_reference(kernel, case)
-    nmse = max_rel = 0.0
-    note = ""
-    for n, reference in want.items():
+    if not want.size:
+        return Errors()
+    if exact or want.dtype == np.uint32:
+        wrong = int(np.count_nonzero(want.view(np.uint32) != got.view(np.uint32)))
+        return Errors(np.inf, 0.0, f"{name}: {wrong} of {want.size} words differ") if wrong else (
+            Errors()
+        )
+    a, b = want.astype(np.float64), got.astype(np.float64)
+    bad = int(np.count_nonzero(~np.isfinite(b)))
+    if bad:
+        return Errors(np.inf, np.inf, f"{name}: {bad} values not finite or not written")
+    bad = int(np.count_nonzero(~np.isfinite(a)))
+    if bad:  # the harness compares what no one computes
+        return Errors(np.inf, np.inf, f"{name}: {bad} values of the reference are not finite")
+    power = max(np.square(a).sum(), a.size * scale**2, 1e-300)
+    largest = max(np.abs(a).max(), scale, 1e-300)
+    return Errors(float(np.square(a - b).sum() / power), float(np.abs(a - b).max() / largest))
+
+
+def compare(kernel: Kernel, case: Case, got: dict[str, Array], build: str) -> CaseResult:
+    """The errors over all outputs of a case."""
+    found = Errors()
+    for n, reference in run_reference(kernel, case).items():
         if n in case.int8:
             reference, got[n] = reference.view(np.int8), got[n].view(np.int8)
         mask = case.only.get(n, np.ones(reference.shape, bool))
         a, b = cache_rows.comparable(reference[mask]), cache_rows.comparable(got[n][mask])
-        if not a.size:
-            continue
-        if case.exact or reference.dtype == np.uint32:
-            wrong = int(np.count_nonzero(a.view(np.uint32) != b.view(np.uint32)))
-            if wrong:
-                note, nmse = f"{n}: {wrong} of {a.size} words differ", np.inf
-            continue
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        if not np.isfinite(b).all():
-            note = f"{n}: {np.count_nonzero(~np.isfinite(b))} values not finite or not written"
-            nmse = np.inf
-            continue
-        power = max(np.square(a).sum(), a.size * case.scale**2, 1e-300)
-        nmse = max(nmse, float(np.square(a - b).sum() / power))
-        largest = max(np.abs(a).max(), case.scale, 1e-300)
-        max_rel = max(max_rel, float(np.abs(a - b).max() / largest))
-    ok = nmse <= case.limit and not note
-    return CaseResult(kernel.name, case.name, build, nmse, max_rel, case.limit, ok, note)
+        found = found.worst(measure(n, a, b, case.exact, case.scale))
+    ok = found.nmse <= case.limit and not found.note
+    return CaseResult(
+        kernel.name, case.name, build, found.nmse, found.max_rel, case.limit, ok, found.note,
+        "exact" if case.exact else "NMSE",
+    )
 
 
 def can_run(device: Device, kernel: Kernel) -> bool:

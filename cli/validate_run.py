@@ -1,0 +1,136 @@
+"""`validate` at work: kernels through their own cases, primitives in the shapes of models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .interrupt import Interrupt
+from .output import StatusLine, note
+from .validate_choice import Chosen
+from .validate_report import Report, Section, record
+
+if TYPE_CHECKING:
+    from ..engine.device import Device
+    from ..engine.harness import CaseResult
+    from ..kernels.kernel import Kernel
+
+ALL, SAMPLE, NONE = "all", "sample", "none"
+COLUMNS = ("check", "cases", "NMSE", "max rel", "limit", "seconds", "verdict")
+RIGHT = "lrrrrrl"
+CASES = ("check", "case", "build", "NMSE", "max rel", "limit", "verdict", "note")
+CASES_RIGHT = "lllrrrll"
+
+
+class Run:
+    """Collects results on one open device."""
+
+    def __init__(self, device: Device, seed: int, stop: Interrupt) -> None:
+        self.device, self.seed, self.stop = device, seed, stop
+        self.results: list[CaseResult] = []
+        self.summary: list[tuple[str, ...]] = []
+        self.status = StatusLine()
+
+    def kernels(self, kernels: Sequence[Kernel]) -> list[str]:
+        """Every case of each kernel; returns the names of those that the device cannot run."""
+        import numpy as np
+
+        from ..engine.harness import can_run, run_case
+
+        left_out = []
+        for i, kernel in enumerate(kernels):
+            if not can_run(self.device, kernel):
+                left_out.append(kernel.name)
+                continue
+            start, found = time.perf_counter(), []
+            for case in kernel.cases(np.random.default_rng(self.seed)):
+                if self.stop.pressed:
+                    break
+                self.tell(f"kernel {i + 1} of {len(kernels)}", f"{kernel.name}: {case.name}")
+                found.append(run_case(self.device, kernel, case))
+            self.add(kernel.name, found, time.perf_counter() - start)
+        return left_out
+
+    def primitives(self, chosen: Chosen, shapes: str) -> tuple[int, int]:
+        """Checks of primitives; returns how many ran, and how many the device could run."""
+        from ..engine.harness_primitives import SAMPLE as COUNT
+        from ..engine.harness_primitives import Checker, runnable, sample
+
+        checker, ran, able = Checker(self.device, self.seed), 0, 0
+        for i, primitive in enumerate(chosen.primitives):
+            checks = chosen.checks(primitive, runnable(self.device, primitive))
+            able += len(checks)
+            if shapes == SAMPLE:
+                checks = sample(checks, primitive, self.seed, COUNT)
+            if not checks or self.stop.pressed:
+                continue
+            ran += len(checks)
+            where = f"primitive {i + 1} of {len(chosen.primitives)}"
+            start = time.perf_counter()
+
+            def tell(name: str, where: str = where, primitive: str = primitive.name) -> None:
+                self.tell(where, f"{primitive}: {name}")
+
+            found = list(checker.results(primitive, checks, tell, lambda: self.stop.pressed))
+            self.add(primitive.name, found, time.perf_counter() - start)
+        return ran, able
+
+    def tell(self, where: str, what: str) -> None:
+        """The line of progress."""
+        bad = sum(not r.ok for r in self.results)
+        self.status.show(f"{where}{f', {bad} failed' if bad else ''}: {what}")
+
+    def add(self, name: str, found: list[CaseResult], seconds: float) -> None:
+        """Keep the results of one kernel or primitive; failures are said at once."""
+        if not found:
+            return
+        for r in found:
+            if not r.ok:
+                self.status.show("")
+                note(f"failed: {r.kernel}: {r.case}: {reason(r)}")
+        worst = max(found, key=ratio)
+        bad = sum(not r.ok for r in found)
+        verdict = "FAIL" if bad == len(found) else f"{bad} FAIL" if bad else "ok"
+        self.summary.append((name, str(len(found)), *figures(worst), f"{seconds:.1f}", verdict))
+        self.results += found
+
+    def report(self, report: Report, every: bool) -> None:
+        """The tables: a line for each kernel and primitive, then cases: all, or the failed ones."""
+        self.status.show("")
+        if not self.results:
+            return
+        bad = [r for r in self.results if not r.ok]
+        records = [record(r) for r in self.results]
+        last = f"{len(records)} cases, {len(bad)} failed"
+        shown = self.results if every else bad
+        summary = Section("summary", "Kernels and primitives", COLUMNS, self.summary, RIGHT,
+                          (), "" if shown else last)  # fmt: skip
+        report.add(summary, len(bad))
+        title = "Cases" if every else "Failed cases"
+        rows = [row(r) for r in shown]
+        cases = Section("cases", title, CASES, rows, CASES_RIGHT, records, last if shown else "")
+        report.add(cases, shown=bool(shown))
+
+
+def ratio(r: CaseResult) -> float:
+    """How near to its limit a case came; failures are beyond all others."""
+    error = r.max_rel if r.measure == "max rel" else r.nmse
+    return float("inf") if not r.ok else error / r.limit if r.limit else 0.0
+
+
+def figures(r: CaseResult) -> tuple[str, str, str]:
+    """Errors and limit as cells."""
+    limit = "exact" if r.measure == "exact" else f"{r.limit:.0e} {r.measure}"
+    return f"{r.nmse:.1e}", f"{r.max_rel:.1e}", limit
+
+
+def reason(r: CaseResult) -> str:
+    """Why a case failed."""
+    error = r.max_rel if r.measure == "max rel" else r.nmse
+    return r.note or f"{r.measure} {error:.1e} exceeds {r.limit:.0e}"
+
+
+def row(r: CaseResult) -> tuple[str, ...]:
+    """One case as table cells."""
+    return (r.kernel, r.case, r.build, *figures(r), "ok" if r.ok else "FAIL", r.note)

@@ -1,0 +1,131 @@
+"""Checks of primitives on a device: which of them, their inputs ahead of time, their verdicts."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels.kernel import Array
+from .arena import binding_limit
+from .cpu_cores import available_cores
+from .device import Device
+from .harness import CaseResult, Errors, can_run
+from .harness_chain import Bound, Chain, Loader, compare, reference, same
+from .primitives import ROUNDED, Check, Primitive
+
+SAMPLE = 3  # checks of each primitive where not all of them run
+AHEAD = 4  # checks whose references run while the device works; each may hold a large weight
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A check with its inputs and what its references make of them."""
+
+    check: Check
+    chain: Chain
+    want: dict[str, Array]
+
+
+def runnable(device: Device, primitive: Primitive) -> list[Check]:
+    """The checks that a device can run."""
+    found = primitive.checks(binding_limit(device))
+    return [c for c in found if all(can_run(device, k) for k in c.kernels)]
+
+
+def sample(checks: list[Check], primitive: Primitive, seed: int, count: int) -> list[Check]:
+    """Some checks of a primitive, others with every seed."""
+    rng = np.random.default_rng([seed, zlib.crc32(primitive.name.encode())])
+    chosen = rng.permutation(len(checks))[:count]
+    return [checks[i] for i in sorted(chosen)]
+
+
+def prepare(checks: Iterable[Check], primitive: Primitive, seed: int, ahead: int) -> (
+    Iterator[Prepared]
+):
+    """Inputs and references, `ahead` checks in advance on threads (0: when they are asked for)."""
+
+    def one(check: Check) -> Prepared:
+        chain = check.chain(seed, primitive.name)
+        return Prepared(check, chain, reference(chain))
+
+    if not ahead:
+        yield from map(one, checks)
+        return
+    with ThreadPoolExecutor(ahead) as pool:
+        waiting: deque[Future[Prepared]] = deque()
+        try:
+            for check in checks:
+                waiting.append(pool.submit(one, check))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Checker:
+    """Runs checks on an open device."""
+
+    def __init__(self, device: Device, seed: int) -> None:
+        self.device, self.seed = device, seed
+        self._loader = Loader(device)
+        # on software the device needs the cores itself
+        self.ahead = 0 if device.limits.software else min(AHEAD, available_cores() // 2)
+
+    def results(
+        self, primitive: Primitive, checks: Iterable[Check], told: Callable[[str], None],
+        stopped: Callable[[], bool],
+    ) -> Iterator[CaseResult]:
+        """One result for each check, two for those issued in two ways; until `stopped()`."""
+        ready = prepare(checks, primitive, self.seed, self.ahead)
+        try:
+            for item in ready:
+                if stopped():
+                    return
+                told(item.check.name)
+                yield from self._run(primitive, item)
+        finally:
+            ready.close()  # type: ignore[attr-defined]
+
+    def _run(self, primitive: Primitive, item: Prepared) -> Iterator[CaseResult]:
+        bound = Bound(self.device, item.chain, self._loader)
+        got = bound.run()
+        found = verdict(primitive, item, got, bound.builds)
+        yield found
+        if item.check.issued:
+            errors = same(got, bound.run_in_flight())
+            yield CaseResult(
+                primitive.name, f"{item.check.name}, submits in flight", found.build, errors.nmse,
+                errors.max_rel, 0.0, not errors.note, errors.note, "exact",
+            )  # fmt: skip
+
+
+def verdict(
+    primitive: Primitive, item: Prepared, got: dict[str, Array], builds: str
+) -> CaseResult:
+    """Float outputs against the primitive's limit, int8 ones against a step of theirs."""
+    floats, rounded = compare(item.chain, item.want, got)
+    limit = primitive.limit
+    error = floats.nmse if limit.measure == "NMSE" else floats.max_rel
+    note = floats.note or rounded.note
+    if not note and rounded.max_rel > ROUNDED:
+        note = f"int8 results differ by {rounded.max_rel:.1e} of the largest value"
+    ok = not note and error <= limit.value
+    if any(not o.scales for o in item.chain.outputs):
+        return result(primitive, item, builds, floats, limit.value, limit.measure, ok, note)
+    return result(primitive, item, builds, rounded, ROUNDED, "max rel", ok, note)
+
+
+def result(
+    primitive: Primitive, item: Prepared, builds: str, errors: Errors, limit: float, measure: str,
+    ok: bool, note: str,
+) -> CaseResult:
+    """The result of one check."""
+    return CaseResult(primitive.name, item.check.name, builds, errors.nmse, errors.max_rel, limit,
+                      ok, note, measure)  # fmt: skip

@@ -1,0 +1,191 @@
+"""Primitives of latent attention: preparation of queries, absorbed attention with projection."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..kernels import (
+    matvec_add,
+    matvec_q8_add,
+    mla,
+    mla_attention,
+    mla_prefill,
+    mla_query,
+    mla_query_q8,
+    mla_values,
+    mla_values_q8,
+    norm_matvec,
+    norm_matvec_q8,
+    q8,
+)
+from ..kernels.kernel import Kernel
+from ..kernels.reference import random_matrix, step_words
+from .harness_chain import Chain, Link, Output, chain_of
+from .primitives import Check, Limit, Primitive, fitting_rows, formats_of, normal, weight
+from .primitives_attention import ATTENTION, POSITIONS
+from .primitives_products import EPS, groups
+
+SPLITS = 16
+QUERY = {False: mla_query.KERNEL, True: mla_query_q8.KERNEL}
+VALUES = {False: mla_values.KERNEL, True: mla_values_q8.KERNEL}
+ADD = {False: matvec_add.KERNEL, True: matvec_q8_add.KERNEL}
+FIRST = {False: norm_matvec.KERNEL, True: norm_matvec_q8.KERNEL}
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Sizes of latent attention: width of the model, compressed query, latent, parts of a head."""
+
+    width: int
+    count: int
+    q_rank: int
+    rank: int = 512
+    nope: int = 192
+    rot: int = 64
+    value: int = 256
+
+    def __str__(self) -> str:
+        return f"{self.count} heads {self.q_rank}/{self.rank}+{self.rot}"
+
+    @property
+    def sizes(self) -> dict[str, int | float]:
+        """Push words."""
+        return {"heads": self.count, "rank": self.rank, "nope": self.nope, "n_rot": self.rot}
+
+
+LARGE, SMALL = Heads(6144, 64, 2048), Heads(2048, 16, 1536, nope=128, value=128)
+FULL_SIZE = ("Q4_K", "Q8_0", "INT4_G64", "INT3_G64")
+
+
+def query_operands(
+    rng: np.random.Generator, fmt: str, h: Heads, length: int, half: bool
+) -> dict[str, Any]:
+    """What the query kernels read and write, the compressed query apart."""
+    angle = rng.uniform(0, 6.28, (length, h.rot // 2))
+    return {
+        "qg": random_matrix(rng, "F32", 1, h.q_rank), "h": random_matrix(rng, "F32", 1, h.rank),
+        "qw": weight(rng, fmt, h.count * (h.nope + h.rot), h.q_rank),
+        "kb": weight(rng, "F16" if half else "F32", h.count * h.rank, h.nope),
+        "rope": np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32),
+        "q": np.zeros((1, h.count * (h.rank + h.rot)), np.float32),
+        "k": normal(rng, length, h.rank + h.rot).astype(np.float16 if half else np.float32),
+        "step": step_words(1, length - 1),
+    }  # fmt: skip
+
+
+def query_link(int8: bool, h: Heads) -> Link:
+    """From the compressed query to absorbed queries and a row of the cache."""
+    params = {"cols": h.q_rank, "q_rank": h.q_rank, "eps": EPS, **h.sizes}
+    return Link(QUERY[int8], params, 1, {"g": "qg", "w": "qw"})
+
+
+def preparation(int8: bool, fmt: str, h: Heads, half: bool, rng: np.random.Generator) -> Chain:
+    """q_a and kv_a, then norms, q_b, absorption, rotation and the cache's row."""
+    ops = query_operands(rng, fmt, h, 40, half)
+    total = h.q_rank + h.rank + h.rot
+    if int8:
+        ops = q8.vector_operands(rng, h.width) | ops
+    else:
+        ops |= {"x": normal(rng, 1, h.width), "g": random_matrix(rng, "F32", 1, h.width)}
+    ops |= {"w": weight(rng, fmt, total, h.width), "a": normal(rng, 1, total)}
+    params: dict[str, int | float] = {"cols": h.width, "rows": total, "y_off": 0, "eps": EPS}
+    first = Link(FIRST[int8], params | ({} if int8 else {"y_stride": total}), 1, {"y": "a"})
+    return chain_of(ops, [first, query_link(int8, h)], "q", "k")
+
+
+def absorbed(int8: bool, fmt: str, h: Heads, length: int, half: bool, room: int,
+             rng: np.random.Generator) -> Chain:  # fmt: skip
+    """Queries, attention over the latents, values of the heads, output projection."""
+    ops, inner = query_operands(rng, fmt, h, length, half), h.count * h.value
+    rows = fitting_rows(fmt, h.width, inner, room)
+    ops |= {
+        "a": normal(rng, 1, h.q_rank + h.rank + h.rot),
+        "part": np.zeros((h.count, SPLITS, h.rank + 2), np.float32),
+        "vw": weight(rng, fmt, h.count * h.value, h.rank), "ow": weight(rng, fmt, rows, inner),
+        "out": normal(rng, 1, rows),
+    }  # fmt: skip
+    core = {"heads": h.count, "rank": h.rank, "n_rot": h.rot, "splits": SPLITS,
+            "scale": (h.nope + h.rot) ** -0.5, "most": mla.ALL}  # fmt: skip
+    join = {"rows": h.value, "splits": SPLITS, "heads": h.count, "most": mla.ALL,
+            "rank": h.rank}  # fmt: skip
+    links = [query_link(int8, h), Link(mla_attention.KERNEL, core)]
+    project: dict[str, int | float] = {"cols": inner, "rows": rows}
+    if not int8:
+        ops["y"] = normal(rng, 1, inner)
+        project |= {"y_stride": rows, "y_off": 0}
+        links.append(Link(VALUES[False], join, 1, {"w": "vw"}))
+        links.append(Link(ADD[False], project, 1, {"x": "y", "w": "ow", "y": "out"}))
+        return chain_of(ops, links, "out")
+    ops |= groups(rows) | {
+        "vq": np.zeros(inner // 4, np.uint32), "vs": np.zeros((inner // 16, 2), np.float32),
+        "g": random_matrix(rng, "F32", 1, rows), "ssq": np.zeros(rows // 16, np.float32),
+    }  # fmt: skip
+    links.append(Link(VALUES[True], join, 1, {"w": "vw", "yq": "vq", "ys": "vs"}))
+    links.append(Link(ADD[True], project, 1, {"xq": "vq", "xs": "vs", "w": "ow", "y": "out"}))
+    return chain_of(ops, links, "out", Output("yq", scales="ys"))
+
+
+def prefill(h: Heads, n: int, length: int, half: bool, rng: np.random.Generator) -> Chain:
+    """n tokens at the end of the context."""
+    ops = {
+        "q": normal(rng, n, h.count * (h.rank + h.rot)),
+        "k": normal(rng, length, h.rank + h.rot).astype(np.float16 if half else np.float32),
+        "y": np.zeros((n, h.count * h.rank), np.float32), "step": step_words(n, length - n),
+    }  # fmt: skip
+    params = {"heads": h.count, "rank": h.rank, "n_rot": h.rot,
+              "scale": (h.nope + h.rot) ** -0.5}  # fmt: skip
+    return chain_of(ops, [Link(mla_prefill.KERNEL, params, n)], "y")
+
+
+def sized(fmt: str) -> Heads:
+    """The largest heads in few formats, for the time that references take."""
+    return LARGE if fmt in FULL_SIZE else SMALL
+
+
+def kinds(second: dict[bool, Kernel]) -> Iterator[tuple[bool, int, str, Heads]]:
+    """(int8, number, format, sizes) of every format that a kernel has in both forms."""
+    for int8 in (False, True):
+        for i, fmt in enumerate(formats_of(second[int8])):
+            yield int8, i, fmt, sized(fmt)
+
+
+def preparation_checks(room: int) -> Iterator[Check]:
+    """Every format, both caches in turn."""
+    for int8, i, fmt, h in kinds(FIRST):
+        if fmt in formats_of(QUERY[int8]):
+            half = i % 2 == 0
+            name = f"{'int8' if int8 else 'f32'}, {fmt} {h}, cache {'f16' if half else 'f32'}"
+            yield Check(name, (FIRST[int8], QUERY[int8]),
+                        partial(preparation, int8, fmt, h, half), timed=h is LARGE)  # fmt: skip
+
+
+def latent_checks(room: int) -> Iterator[Check]:
+    """Every format with 2,000 positions; other lengths; a few tokens at once."""
+    for int8, i, fmt, h in kinds(QUERY):
+        kernels = (QUERY[int8], mla_attention.KERNEL, VALUES[int8], ADD[int8])
+        for length in (1, 33, POSITIONS) if fmt == "Q4_K" else (POSITIONS,):
+            half = (i + length) % 2 == 0
+            name = f"{'int8' if int8 else 'f32'}, {fmt} {h} T={length}"
+            yield Check(f"{name}, cache {'f16' if half else 'f32'}", kernels,
+                        partial(absorbed, int8, fmt, h, length, half, room),
+                        timed=h is LARGE)  # fmt: skip
+    for n in (2, 11):
+        for half in (True, False):
+            name = f"prefill, {LARGE} S={n} T={POSITIONS}, cache {'f16' if half else 'f32'}"
+            make = partial(prefill, LARGE, n, POSITIONS, half)
+            yield Check(name, (mla_prefill.KERNEL,), make)
+
+
+CHAINED = Limit("max rel", 1e-2, "norms behind products, and cache rows in float16 (1 in 2,048); "
+                "int8 activations may round either way")  # fmt: skip
+PRIMITIVES = (
+    Primitive("q-prep", "from the layer's input to rotated queries and cache rows", CHAINED,
+              preparation_checks),
+    Primitive("mla", "absorbed latent attention with its output projection", ATTENTION,
+              latent_checks),
+)  # fmt: skip
