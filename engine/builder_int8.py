@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ..kernels import (
     attention_q8,
     attention_tiles_q8,
+    embed_q8,
     matvec_q8_add,
     norm_add_q8,
     norm_matvec_q8,
@@ -19,7 +20,6 @@ from ..kernels import (
     norm_matvec_q8_swiglu,
     q8,
     qkv_rope_q8,
-    quantize_q8,
 )
 from .builder import Builder, Push
 from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
@@ -46,13 +46,15 @@ class Int8Builder(Builder):
         return Buf(f"{x.name}.ssq", (x.cols // q8.GROUP,))
 
     def embed(self, x: Buf, name: str, gain: str) -> None:
-        """The row in float32, then quantized."""
-        super().embed(x, name, gain)
+        """The row in float32 and quantized."""
         g = self.weights.vector(gain, x.cols)
-        self.add(
-            quantize_q8.KERNEL, Phase.EMBED, gain, {"cols": x.cols}, x=x, g=g,
-            ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
-        )  # fmt: skip
+        for w, row0 in self.weights.rows([name], [self.spec.n_vocab], x.cols):
+            params: Push = {"n_embd": x.cols, "row0": row0, "rows": w.rows,
+                            "scale": self.spec.embed_scale}  # fmt: skip
+            self.add(
+                embed_q8.KERNEL, Phase.EMBED, name, params, tokens=self.tokens, w=w, g=g, x=x,
+                ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
+            )  # fmt: skip
 
     def norm_of(self, x: Buf, gain: str) -> tuple[Buf, float]:
         """Sums of squares and eps of the norm that x goes through. Without a gain it is none:

@@ -14,7 +14,7 @@ from .plan import Buf, Dispatch, Plan, Role, Weight
 FMA, DOT, MATRIX = "fma", "dot", "matrix"  # units that do the products: names of rates of the roof
 BYTES = {"F32": 4, "U32": 4, "F16": 2}
 # Weights of which a batch reads rows that it chooses, by kernel
-_LOOKUPS = ("embed",)
+_LOOKUPS = ("embed", "embed_q8")
 _WORDS = ("step", "tokens", "settings", "history", "out", "arrived")  # a few words of each
 
 
