@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..kernels.matvec_launch import PLAIN_FORMATS
 from ..kernels.routing import Routing
 from .blocks import Floats, Matrix
 from .container import Container
@@ -153,6 +154,11 @@ class ExpertWeights:
         for first in range(0, self.total, most):
             stop = min(first + most, self.total)
             parts = [m for kind in kinds for m in kind(first, stop)]
+            if "ffn_down_exps.bias" in self.spec.has and parts[0].fmt.name in PLAIN_FORMATS:
+                raise ModelError(
+                    self.weights.path, f"experts with biases cannot be {parts[0].fmt.name}",
+                    f"tensor '{self.label}{name}'",
+                )  # fmt: skip
             w = self.weights.stack(f"{self.label}{name}[{first}:{stop}]", parts)
             made = self._bias(name, bias, first, stop) if bias else None
             out.append(Stack(w, first, stop - first, made))

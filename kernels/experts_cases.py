@@ -10,7 +10,7 @@ import numpy as np
 from . import q8
 from .experts import slots_of
 from .kernel import Array, Case
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 from .reference import random_matrix, step_words
 from .routing import f32_matrix
 
@@ -98,7 +98,7 @@ def q8_down_cases(rng: np.random.Generator, biased: bool) -> Iterator[Case]:
 
 def f32_swiglu_cases(rng: np.random.Generator, biased: bool) -> Iterator[Case]:
     """Every format; some with biases."""
-    for name, fmt, shape, ops in case_shapes(rng, BIASED if biased else ALL_FORMATS):
+    for name, fmt, shape, ops in case_shapes(rng, BIASED if biased else (*ALL_FORMATS, *FEW_PLAIN)):
         experts, first, rows, cols = shape
         ops |= swiglu_case(rng, fmt, shape, biased)
         ops |= {
@@ -112,7 +112,7 @@ def f32_swiglu_cases(rng: np.random.Generator, biased: bool) -> Iterator[Case]:
 
 def f32_down_cases(rng: np.random.Generator, biased: bool) -> Iterator[Case]:
     """Every format; some with biases."""
-    formats = BIASED if biased else ALL_FORMATS
+    formats = BIASED if biased else (*ALL_FORMATS, *FEW_PLAIN)
     for name, fmt, (experts, first, rows, cols), ops in case_shapes(rng, formats):
         ops |= {
             "x": rng.standard_normal((1, SLOTS * cols)).astype(np.float32),

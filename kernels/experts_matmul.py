@@ -10,9 +10,9 @@ from .matmul_groups import (
     experts_reference,
     grouped,
 )
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 
 KERNEL = Kernel(
     "experts_matmul", grouped(BASES["f32"], each_expert), experts_reference("f32"),
-    experts_cases("f32", ALL_FORMATS),
+    experts_cases("f32", (*ALL_FORMATS, *FEW_PLAIN)),
 )  # fmt: skip

@@ -11,9 +11,9 @@ from .matmul_groups import (
     experts_reference,
     grouped,
 )
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 
 KERNEL = Kernel(
     "experts_matmul_coop", grouped(BASES["coop"], each_expert), experts_reference("coop"),
-    experts_cases("coop", ALL_FORMATS), needs=matmul_coop.KERNEL.needs,
+    experts_cases("coop", (*ALL_FORMATS, *FEW_PLAIN)), needs=matmul_coop.KERNEL.needs,
 )  # fmt: skip

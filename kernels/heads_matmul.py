@@ -10,9 +10,9 @@ from .matmul_groups import (
     heads_cases,
     heads_reference,
 )
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 
 KERNEL = Kernel(
     "heads_matmul", grouped(BASES["f32"], all_tokens), heads_reference("f32"),
-    heads_cases("f32", ALL_FORMATS),
+    heads_cases("f32", (*ALL_FORMATS, *FEW_PLAIN)),
 )  # fmt: skip

@@ -11,9 +11,9 @@ from .matmul_groups import (
     heads_cases,
     heads_reference,
 )
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 
 KERNEL = Kernel(
     "heads_matmul_coop", grouped(BASES["coop"], all_tokens), heads_reference("coop"),
-    heads_cases("coop", ALL_FORMATS), needs=matmul_coop.KERNEL.needs,
+    heads_cases("coop", (*ALL_FORMATS, *FEW_PLAIN)), needs=matmul_coop.KERNEL.needs,
 )  # fmt: skip

@@ -24,6 +24,10 @@ PLAIN_FORMATS = (
 )  # fmt: skip
 
 
+# Those of them that cases of kernels with many formats take: a codebook, one with shifts, codes
+FEW_PLAIN = ("IQ2_XXS", "IQ1_M", "NVFP4")
+
+
 def grid_2d(count: int, limits: Limits) -> tuple[int, int, int]:
     """`count` workgroups as a grid within the device's limits; shaders ignore the surplus."""
     x = min(count, limits.grid[0])

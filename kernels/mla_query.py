@@ -10,7 +10,7 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 from .mla import SHAPES, absorb, cache_build, cache_rows, case_rope, sizes
 from .reference import Floats, product, random_matrix, rms_normalise, row_chunks, step_words, vector
 
@@ -91,7 +91,7 @@ def format_cases(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format once."""
-    return format_cases(rng, ALL_FORMATS, 1e-10)
+    return format_cases(rng, (*ALL_FORMATS, *FEW_PLAIN), 1e-10)
 
 
 KERNEL = Kernel("mla_query", launch, reference, cases)

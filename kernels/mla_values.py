@@ -10,7 +10,7 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 from .mla import ALL, parts, split_length
 from .mla_query import whole
 from .reference import Floats, random_matrix, step_words
@@ -83,7 +83,7 @@ def case_operands(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format once."""
-    for i, fmt in enumerate(ALL_FORMATS):
+    for i, fmt in enumerate((*ALL_FORMATS, *FEW_PLAIN)):
         name, ops, params = case_operands(rng, fmt, i)
         ops["y"] = np.zeros((1, int(params["heads"] * params["rows"])), np.float32)
         yield Case(name, ops, params)

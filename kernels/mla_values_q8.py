@@ -9,7 +9,7 @@ import numpy as np
 from . import q8
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
-from .matvec_launch import ALL_FORMATS
+from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 from .mla_values import case_operands, launch_as, values
 
 
@@ -28,7 +28,7 @@ def reference(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format once."""
-    for i, fmt in enumerate(ALL_FORMATS):
+    for i, fmt in enumerate((*ALL_FORMATS, *FEW_PLAIN)):
         name, ops, params = case_operands(rng, fmt, i)
         n = int(params["heads"] * params["rows"])
         ops |= {"yq": np.zeros(n // 4, np.uint32), "ys": np.zeros((n // 16, 2), np.float32)}

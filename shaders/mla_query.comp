@@ -5,6 +5,7 @@
 // workgroups share a head's rows of k_b; each makes the head's query anew, which costs less than
 // another dispatch. The workgroup behind them writes the cache: normalised latent, rotated key.
 // build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4] [KB16|KB32] [KV16|KV32]
+// build: [NVFP4|TQ1_0|TQ2_0|IQ1_S|IQ1_M|IQ2_XXS|IQ2_XS|IQ2_S|IQ3_XXS|IQ3_S] [KB16|KB32] [KV16|KV32]
 // build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64] [KB16|KB32] [KV16|KV32]
 #include "types.glsl"
 #include "step.glsl"
