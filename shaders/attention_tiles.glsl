@@ -21,27 +21,14 @@ const uint KEY_SLOTS = WORKGROUP / KEY_LANES, VALUE_SLOTS = WORKGROUP / VALUE_LA
 shared vec4 pool[SCORES > HEADS ? SCORES : HEADS];
 shared float most[GROUP], total[GROUP], shrink[GROUP];
 
-// Sums that a lane holds after each exchange with the lane DISTANCE away: half of them while their
-// number is even. Constants, so that the arrays stay in registers.
-const uint SUMS0 = GROUP * QUAD;
-const uint SUMS1 = KEY_LANES >= 2u ? (SUMS0 % 2u == 0u ? SUMS0 / 2u : SUMS0) : SUMS0;
-const uint SUMS2 = KEY_LANES >= 4u ? (SUMS1 % 2u == 0u ? SUMS1 / 2u : SUMS1) : SUMS1;
-const uint SUMS3 = KEY_LANES >= 8u ? (SUMS2 % 2u == 0u ? SUMS2 / 2u : SUMS2) : SUMS2;
-const uint SUMS4 = KEY_LANES >= 16u ? (SUMS3 % 2u == 0u ? SUMS3 / 2u : SUMS3) : SUMS3;
-const uint SUMS5 = KEY_LANES >= 32u ? (SUMS4 % 2u == 0u ? SUMS4 / 2u : SUMS4) : SUMS4;
-#define EXCHANGE(BEFORE, AFTER, DISTANCE) \
-    if (DISTANCE > 0u) { \
-        bool up = (lane & DISTANCE) != 0u; \
-        if (BEFORE != AFTER) { \
-            FLAT for (uint i = 0u; i < AFTER; i++) { \
-                float low = s[i], high = s[i + (BEFORE - AFTER)]; \
-                s[i] = (up ? high : low) + subgroupShuffleXor(up ? low : high, DISTANCE); \
-            } \
-            if (up) first += AFTER; \
-        } else { \
-            FLAT for (uint i = 0u; i < AFTER; i++) s[i] += subgroupShuffleXor(s[i], DISTANCE); \
-        } \
-    }
+#define LANES KEY_LANES
+#include "exchange.glsl"
+const uint SUMS_0 = GROUP * QUAD;
+const uint SUMS_1 = HALVED(2u, SUMS_0);
+const uint SUMS_2 = HALVED(4u, SUMS_1);
+const uint SUMS_3 = HALVED(8u, SUMS_2);
+const uint SUMS_4 = HALVED(16u, SUMS_3);
+const uint SUMS_5 = HALVED(32u, SUMS_4);
 
 // Keys and values of the quad of positions `quad`; macros, since arrays of constant size are no
 // parameters.
@@ -80,7 +67,7 @@ void score_tile(uint t0, uint t1, uint first_head, uint kv_head, uint t) {
         if (t0 + (quad + KEY_SLOTS) * QUAD < t1) {
             LOAD_KEYS(ahead, quad + KEY_SLOTS)
         }
-        float s[SUMS0];
+        float s[SUMS_0];
         FLAT for (uint u = 0u; u < QUAD; u++)
             FLAT for (uint i = 0u; i < KEYS; i++) {
                 uvec4 e = keys[u * KEYS + i];
@@ -94,12 +81,12 @@ void score_tile(uint t0, uint t1, uint first_head, uint kv_head, uint t) {
                 }
             }
         uint first = 0u;
-        EXCHANGE(SUMS0, SUMS1, (KEY_LANES / 2u))
-        EXCHANGE(SUMS1, SUMS2, (KEY_LANES / 4u))
-        EXCHANGE(SUMS2, SUMS3, (KEY_LANES / 8u))
-        EXCHANGE(SUMS3, SUMS4, (KEY_LANES / 16u))
-        EXCHANGE(SUMS4, SUMS5, (KEY_LANES / 32u))
-        FLAT for (uint i = 0u; i < SUMS5; i++) {
+        EXCHANGE(s, SUMS_0, SUMS_1, (KEY_LANES / 2u))
+        EXCHANGE(s, SUMS_1, SUMS_2, (KEY_LANES / 4u))
+        EXCHANGE(s, SUMS_2, SUMS_3, (KEY_LANES / 8u))
+        EXCHANGE(s, SUMS_3, SUMS_4, (KEY_LANES / 16u))
+        EXCHANGE(s, SUMS_4, SUMS_5, (KEY_LANES / 32u))
+        FLAT for (uint i = 0u; i < SUMS_5; i++) {
             uint g = (first + i) / QUAD, u = (first + i) % QUAD;
             if (p.softcap > 0.0) s[i] = capped(s[i], p.softcap);
             pool[g * (TILE / 4u) + quad][u] = t0 + quad * QUAD + u < t1 ? s[i] : NEVER;

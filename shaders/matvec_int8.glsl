@@ -26,28 +26,14 @@ uvec4 signed_bytes(uvec4 v, float offset) {
 #endif
 }
 
-// Sums that a lane holds after each exchange: half of them while there are several
-const uint SUMS0 = ROWS * TOKENS;
-#define HALVED(LEAST, BEFORE) (LANES >= LEAST ? (BEFORE > 1u ? BEFORE / 2u : BEFORE) : BEFORE)
-const uint SUMS_1 = HALVED(2u, SUMS0);
+#include "exchange.glsl"
+const uint SUMS_0 = ROWS * TOKENS;
+const uint SUMS_1 = HALVED(2u, SUMS_0);
 const uint SUMS_2 = HALVED(4u, SUMS_1);
 const uint SUMS_3 = HALVED(8u, SUMS_2);
 const uint SUMS_4 = HALVED(16u, SUMS_3);
 const uint SUMS_5 = HALVED(32u, SUMS_4);
 const uint SUMS_6 = HALVED(64u, SUMS_5);
-#define EXCHANGE(BEFORE, AFTER, DISTANCE) \
-    if (DISTANCE > 0u) { \
-        bool up = (lane & DISTANCE) != 0u; \
-        if (BEFORE != AFTER) { \
-            FLAT for (uint i = 0u; i < AFTER; i++) { \
-                float low = acc[i], high = acc[i + (BEFORE - AFTER)]; \
-                acc[i] = (up ? high : low) + subgroupShuffleXor(up ? low : high, DISTANCE); \
-            } \
-            if (up) first += AFTER; \
-        } else { \
-            FLAT for (uint i = 0u; i < AFTER; i++) acc[i] += subgroupShuffleXor(acc[i], DISTANCE); \
-        } \
-    }
 
 void main() {
     if (step[STEP_STOP] != 0u) return;
@@ -55,8 +41,8 @@ void main() {
     uint group = (gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID) / LANES;
     uint wg = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     uint row0 = (wg * GROUPS + group) * ROWS, chunks = p.cols / 32u;
-    float acc[SUMS0];
-    FLAT for (uint i = 0u; i < SUMS0; i++) acc[i] = 0.0;
+    float acc[SUMS_0];
+    FLAT for (uint i = 0u; i < SUMS_0; i++) acc[i] = 0.0;
     for (uint c = lane; c < chunks; c += LANES) {
         uvec4 a[ROWS], b[ROWS];
         vec4 scales[ROWS];
@@ -98,14 +84,14 @@ void main() {
         }
     }
     uint first = 0u;
-    EXCHANGE(SUMS0, SUMS_1, (LANES / 2u))
-    EXCHANGE(SUMS_1, SUMS_2, (LANES / 4u))
-    EXCHANGE(SUMS_2, SUMS_3, (LANES / 8u))
-    EXCHANGE(SUMS_3, SUMS_4, (LANES / 16u))
-    EXCHANGE(SUMS_4, SUMS_5, (LANES / 32u))
-    EXCHANGE(SUMS_5, SUMS_6, (LANES / 64u))
+    EXCHANGE(acc, SUMS_0, SUMS_1, (LANES / 2u))
+    EXCHANGE(acc, SUMS_1, SUMS_2, (LANES / 4u))
+    EXCHANGE(acc, SUMS_2, SUMS_3, (LANES / 8u))
+    EXCHANGE(acc, SUMS_3, SUMS_4, (LANES / 16u))
+    EXCHANGE(acc, SUMS_4, SUMS_5, (LANES / 32u))
+    EXCHANGE(acc, SUMS_5, SUMS_6, (LANES / 64u))
     // lanes past the number of sums hold copies of their neighbours'
-    if (lane % (LANES / min(LANES, SUMS0)) != 0u) return;
+    if (lane % (LANES / min(LANES, SUMS_0)) != 0u) return;
     FLAT for (uint i = 0u; i < SUMS_6; i++) {
         uint row = row0 + (first + i) / TOKENS, tok = (first + i) % TOKENS;
         if (row >= p.rows || tok >= n) continue;
