@@ -11,10 +11,10 @@ from ..kernels import (
     mla_absorb,
     mla_attention,
     mla_attention_chosen,
+    mla_compress_q8,
     mla_prefill,
     mla_prefill_chosen,
     mla_query,
-    mla_query_q8,
     mla_rows,
     mla_values,
     mla_values_q8,
@@ -28,6 +28,7 @@ from .errors import UsageError
 from .mla_weights import MlaWeights
 from .plan import Buf, Operand, Phase, Role
 from .spec_mla import MlaSpec
+from .weights import CHUNK
 
 if TYPE_CHECKING:
     from .builder import Builder, Push
@@ -71,19 +72,28 @@ def token_queries(b: Builder, a: Buf, layer: int) -> Buf:
     m, label = sizes(b), f"blk.{layer}.attn_q_b"
     w = MlaWeights(m, b.weights, layer)
     q = Buf(f"mla.q.{m.heads * m.width}", (b.opts.batch, m.heads * m.width))
-    ops: dict[str, Operand] = {
-        "a": a, "kb": w.k_b(), "h": b.weights.vector(w.label + "attn_kv_a_norm.weight", m.rank),
-        "rope": b.rope(layer), "q": q, "k": latent_cache(b, layer),
-    }  # fmt: skip
-    params = shared_sizes(m) | {"eps": b.spec.eps}
     if not m.q_rank:
-        b.add(mla_absorb.KERNEL, Phase.Q_PREP, label, params, **ops)
-        return q
-    ops |= {"w": w.q_b(), "g": b.weights.vector(w.label + "attn_q_a_norm.weight", m.q_rank)}
-    params |= {"cols": w.q_cols, "q_rank": m.q_rank}
-    int8 = b.opts.int8 and ops["w"].format_name in q8.FORMATS
-    kernel = mla_query_q8.KERNEL if int8 else mla_query.KERNEL
-    b.add(kernel, Phase.Q_PREP, label, params, **ops)
+        return absorbed(b, a, a, layer)
+    params = shared_sizes(m) | {"eps": b.spec.eps, "cols": w.q_cols, "q_rank": m.q_rank}
+    b.add(
+        mla_query.KERNEL, Phase.Q_PREP, label, params, a=a, w=w.q_b(), kb=w.k_b(),
+        g=b.weights.vector(w.label + "attn_q_a_norm.weight", m.q_rank),
+        h=b.weights.vector(w.label + "attn_kv_a_norm.weight", m.rank), rope=b.rope(layer), q=q,
+        k=latent_cache(b, layer),
+    )  # fmt: skip
+    return q
+
+
+def absorbed(b: Builder, plain: Buf, a: Buf, layer: int) -> Buf:
+    """Absorbed queries from plain ones; writes the cache from a (…, latent, key)."""
+    m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
+    q = Buf(f"mla.q.{m.heads * m.width}", (b.opts.batch, m.heads * m.width))
+    params = shared_sizes(m) | {"eps": b.spec.eps, "first": m.first}
+    b.add(
+        mla_absorb.KERNEL, Phase.Q_PREP, w.label + "attn_k_b", params, x=plain, a=a, kb=w.k_b(),
+        h=b.weights.vector(w.label + "attn_kv_a_norm.weight", m.rank), rope=b.rope(layer), q=q,
+        k=latent_cache(b, layer),
+    )  # fmt: skip
     return q
 
 
@@ -126,16 +136,38 @@ def token_latent(b: TokenBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     b.add(mla_values.KERNEL, Phase.CORE, w.name, join, part=part, w=w, y=y)
 
 
-def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
-    """Four dispatches; the first product and the result in int8."""
-    m, a = sizes(b), products_buf(b)
+def int8_queries(b: Int8Builder, x: Buf, gain: str, layer: int) -> Buf:
+    """Absorbed queries of the layer's input; writes the cache. Compressed queries leave the first
+    product in int8; where the second has no int8 form, in float32."""
+    m, a, w = sizes(b), products_buf(b), MlaWeights(sizes(b), b.weights, layer)
     names, rows = first_products(m, layer)
-    for w, first in b.weights.rows(names, rows, x.cols):
-        params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": b.spec.eps}
-        b.add(norm_matvec_q8.KERNEL, Phase.Q_PREP, w.name, params, w=w, ssq=b.squares(x), y=a,
-              **b.quantized(x, "xq", "xs"))  # fmt: skip
+    small = Buf(f"mla.compressed.{m.q_rank}", (1, m.q_rank))
+    int8 = m.q_rank % CHUNK == 0 and m.q_rank > 0 and w.q_b().format_name in q8.FORMATS
+    for piece, first in b.weights.rows(names, rows, x.cols):
+        params: Push = {"cols": x.cols, "rows": piece.rows, "y_off": first, "eps": b.spec.eps}
+        ops: dict[str, Operand] = {"w": piece, "ssq": b.squares(x), "y": a}
+        ops |= b.quantized(x, "xq", "xs")
+        kernel = norm_matvec_q8.KERNEL
+        if int8 and first < m.q_rank:
+            kernel, params = mla_compress_q8.KERNEL, params | {"width": m.q_rank}
+            ops |= {"g": b.weights.vector(w.label + "attn_q_a_norm.weight", m.q_rank)}
+            ops |= {"squares_of": b.squares(small)} | b.quantized(small, "yq", "ys")
+        b.add(kernel, Phase.Q_PREP, piece.name, params, **ops)
     choose_positions(b, x, gain, a, layer, single=True)
-    part, join = token_core(b, token_queries(b, a, layer), layer)
+    if not int8:
+        return token_queries(b, a, layer)
+    plain = Buf(f"mla.plain.{m.heads * m.head}", (b.opts.batch, m.heads * m.head))
+    params = {"cols": m.q_rank, "rows": plain.cols, "y_off": 0, "eps": b.spec.eps}
+    b.add(norm_matvec_q8.KERNEL, Phase.Q_PREP, w.q_b().name, params, w=w.q_b(), y=plain,
+          ssq=b.squares(small), **b.quantized(small, "xq", "xs"))  # fmt: skip
+    return absorbed(b, plain, a, layer)
+
+
+def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
+    """Five dispatches, four where queries are not compressed; products in int8."""
+    q = int8_queries(b, x, gain, layer)
+    part, join = token_core(b, q, layer)
+    m = sizes(b)
     v_b = MlaWeights(m, b.weights, layer).v_b()
     b.add(mla_values_q8.KERNEL, Phase.CORE, v_b.name, join, part=part, w=v_b,
           **b.quantized(y, "yq", "ys"))  # fmt: skip

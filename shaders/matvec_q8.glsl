@@ -1,7 +1,7 @@
 // Body of the int8 mat-vec family: a group of LANES lanes takes ROWS rows, and KSPLIT groups of
 // different subgroups share the columns of the same rows. Several rows per group reuse the
 // activations that a lane loads; several groups per row keep enough loads in flight.
-// The stem defines the epilogue: ROPE, GATED, ADD or none; NORM divides by the root mean square
+// The stem defines the epilogue: ROPE, GATED, ADD, COMPRESS or none; NORM divides by the root mean square
 // whose partial sums of squares `ssq` the kernel before has left (one per 16 values).
 //
 // spec: 0 workgroup, 1 LANES, 2 ROWS, 3 subgroup size, 4 UNROLL (chunks of a lane in flight),
@@ -28,7 +28,7 @@ const uint WG_ROWS = GROUPS * ROWS;
 
 shared float partial[GROUPS * SUMS * KSPLIT];
 
-#if defined(ADD) || defined(GATED)
+#if defined(ADD) || defined(GATED) || defined(COMPRESS)
 shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "quant16.glsl"
 #endif
@@ -81,6 +81,9 @@ void main() {
 #elif defined(ADD)
     float own = t < count ? y[wg_row + t] : 0.0;
     float gain = t < count ? uintBitsToFloat(g[p.g_p0 + wg_row + t]) : 0.0;
+#elif defined(COMPRESS)
+    uint to = p.y_off + wg_row, few = min(count, p.width - min(to, p.width));
+    float gain = t < few ? uintBitsToFloat(g[p.g_p0 + to + t]) : 0.0;
 #endif
 #ifdef NORM
     float squares = 0.0;
@@ -138,6 +141,12 @@ void main() {
     }
     store_squares(wg_row, count, t, own);
     quantize_values(wg_row, count, t, own * gain);
+#elif defined(COMPRESS)
+    if (SUBGROUP >= 16u && gl_SubgroupID * SUBGROUP >= count) return;
+    float own = t < count ? row_sum(t, 0u) * norm : 0.0;
+    if (t < count) y[to + t] = own;
+    store_squares(to, few, t, own);
+    quantize_values(to, few, t, own * gain);
 #else
     for (uint r = t; r < count; r += WORKGROUP)
         y[p.y_off + wg_row + r] = row_sum(r, 0u) * norm;

@@ -7,6 +7,18 @@ vec2 turned(uint pos, uint pair, vec2 v) {
 }
 
 // 1 / root mean square of a[from] … (n values), for every invocation
+#ifdef SG1
+// partial[]: one of each subgroup
+float inverse_rms(uint from, uint n, uint t) {
+    float sum = 0.0, total = 0.0;
+    for (uint i = t; i < n; i += WORKGROUP) sum += a[from + i] * a[from + i];
+    for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) sum += subgroupShuffleXor(sum, d);
+    if (gl_SubgroupInvocationID == 0u) partial[gl_SubgroupID] = sum;
+    barrier();
+    for (uint i = 0u; i < WORKGROUP / SUBGROUP; i++) total += partial[i];
+    return inversesqrt(total / float(n) + p.eps);
+}
+#else
 float inverse_rms(uint from, uint n, uint t) {
     float sum = 0.0;
     for (uint i = t; i < n; i += WORKGROUP) sum += a[from + i] * a[from + i];
@@ -20,6 +32,7 @@ float inverse_rms(uint from, uint n, uint t) {
     barrier();
     return inversesqrt(total / float(n) + p.eps);
 }
+#endif
 
 void store_pair(uint pos, uint i, vec2 v) {
     uint width = p.rank + p.n_rot;

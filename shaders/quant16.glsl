@@ -47,7 +47,10 @@ void quantize_values(uint first, uint count, uint t, float own) {
     else quantize_shared(first, count, t, own);
 }
 
-#ifdef ADD
+#if defined(ADD) || defined(COMPRESS)
+#ifndef SQUARES
+#define SQUARES ssq
+#endif
 // Sums of squares of the groups of 16
 void store_squares(uint first, uint count, uint t, float own) {
     float sum = own * own;
@@ -62,6 +65,6 @@ void store_squares(uint first, uint count, uint t, float own) {
             for (uint i = 0u; i < 16u; i++) sum += outs[t + i];
         }
     }
-    if (t < count && (t & 15u) == 0u) ssq[(first + t) / 16u] = sum;
+    if (t < count && (t & 15u) == 0u) SQUARES[(first + t) / 16u] = sum;
 }
 #endif

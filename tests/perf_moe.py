@@ -186,7 +186,8 @@ def attention(b: Bench, shrink: int) -> None:
     sizes = {"heads": heads, "rank": RANK, "nope": NOPE, "n_rot": ROT}
 
     def absorb(seq: Any) -> None:
-        b.add(seq, mla_absorb.KERNEL, {**sizes, "eps": 1e-5}, a=a, kb=k_b, h=norm, rope=rope, q=q,
+        latent = {**sizes, "eps": 1e-5, "first": heads * (NOPE + ROT)}
+        b.add(seq, mla_absorb.KERNEL, latent, x=a, a=a, kb=k_b, h=norm, rope=rope, q=q,
               k=cache)  # fmt: skip
 
     def core(seq: Any) -> None:

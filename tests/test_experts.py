@@ -103,14 +103,14 @@ def dispatches(c: Container, **options: Any) -> tuple[Dispatch, ...]:
     return Forward(c, model_spec(c), PlanOptions(64, 16, **options)).decode().dispatches
 
 
-def test_eight_dispatches_a_layer(tmp_path: Path) -> None:
-    """Latent attention in five, experts with the shared one in three."""
+def test_nine_dispatches_a_layer(tmp_path: Path) -> None:
+    """Latent attention in six, experts with the shared one in three."""
     with written(expert_models.deepseek2("Q4_0"), tmp_path) as c:
         names = [d.kernel.name for d in dispatches(c, int8=True)]
-    last = len(names) - 1 - names[::-1].index("mla_query_q8")
-    assert names[last - 1 : last + 7] == [
-        "norm_matvec_q8", "mla_query_q8", "mla_attention", "mla_values_q8", "matvec_q8_add",
-        "router_token", "experts_q8_swiglu", "experts_q8_down",
+    last = len(names) - 1 - names[::-1].index("mla_compress_q8")
+    assert names[last : last + 9] == [
+        "mla_compress_q8", "norm_matvec_q8", "mla_absorb", "mla_attention", "mla_values_q8",
+        "matvec_q8_add", "router_token", "experts_q8_swiglu", "experts_q8_down",
     ]  # fmt: skip
 
 
