@@ -49,8 +49,8 @@ def check_options() -> Decorator:
     """What to check and how much of it."""
     return combine(
         option("--only", section=CHECKS, metavar="NAMES", multiple=True,
-               help="Kernels, primitives and PRIMITIVE/CASEs that contain a name (or match a * "
-               "pattern); commas separate several."),
+               help="Kernels, primitives and PRIMITIVE/CASEs of this name, else those that contain "
+               "it or match a * pattern; commas separate several."),
         option("--list", "list_", section=CHECKS, is_flag=True,
                help="List kernels and primitives (with -v their cases) and stop."),
         option("--shapes", section=CHECKS, type=click.Choice([ALL, SAMPLE, NONE]),

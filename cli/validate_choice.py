@@ -27,10 +27,16 @@ class Chosen:
 
     def checks(self, primitive: Primitive, checks: Sequence[Check]) -> list[Check]:
         """Those that a pattern names, or all if the primitive itself is named."""
-        if not self.patterns or any(fits(primitive.name, p) for p in self.patterns):
+        if not self.patterns or any(fits(primitive.name, p) for p in self.patterns if "/" not in p):
             return list(checks)
-        return [c for c in checks if any(fits(f"{primitive.name}/{c.name}", p)
-                                         for p in self.patterns if "/" in p)]  # fmt: skip
+        names = [f"{primitive.name}/{c.name}" for c in checks]
+        found = {name for p in self.patterns if "/" in p for name in named(names, p)}
+        return [c for c, name in zip(checks, names, strict=True) if name in found]
+
+
+def named(names: Sequence[str], pattern: str) -> list[str]:
+    """The one of this name, else those that `fits` finds."""
+    return [pattern] if pattern in names else [n for n in names if fits(n, pattern)]
 
 
 def fits(name: str, pattern: str) -> bool:
@@ -56,17 +62,18 @@ def choose(only: Sequence[str]) -> Chosen:
     kernels, primitives, patterns = all_kernels(), all_primitives(), split(only)
     if not patterns:
         return Chosen(kernels, primitives)
-    named_k: list[Kernel] = []
-    named_p: list[Primitive] = []
+    all_k: list[Kernel] = []
+    all_p: list[Primitive] = []
     for pattern in patterns:
-        k = [x for x in kernels if fits(x.name, pattern)]
-        p = [x for x in primitives if fits(x.name, pattern) or _has_case(x, pattern)]
+        found = named([x.name for x in (*kernels, *primitives)], pattern)
+        k = [x for x in kernels if x.name in found]
+        p = [x for x in primitives if x.name in found or _has_case(x, pattern)]
         if not (k or p):
             raise UsageError(f"--only {pattern}: no such kernel, primitive or PRIMITIVE/CASE; "
                              "'validate --list' names them")  # fmt: skip
-        named_k += k
-        named_p += p
-    return Chosen([k for k in kernels if k in named_k], [p for p in primitives if p in named_p],
+        all_k += k
+        all_p += p
+    return Chosen([k for k in kernels if k in all_k], [p for p in primitives if p in all_p],
                   patterns)  # fmt: skip
 
 

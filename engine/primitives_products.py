@@ -19,6 +19,8 @@ from ..kernels import (
     matmul_int8_add,
     matvec,
     matvec_add,
+    matvec_int8,
+    matvec_int8_add,
     matvec_q8_add,
     norm_matvec,
     norm_matvec_geglu,
@@ -52,8 +54,10 @@ VECTOR_Q8 = (norm_matvec_q8.KERNEL, matvec_q8_add.KERNEL)
 BATCH: tuple[tuple[Kernel, str], ...] = (
     (matmul.KERNEL, "f32"), (matmul_add.KERNEL, "f32"), (matmul_int8.KERNEL, "int8"),
     (matmul_int8_add.KERNEL, "int8"), (matmul_coop.KERNEL, "coop"),
-    (matmul_coop_add.KERNEL, "coop"),
+    (matmul_coop_add.KERNEL, "coop"), (matvec_int8.KERNEL, "int8"),
+    (matvec_int8_add.KERNEL, "int8"),
 )  # fmt: skip
+FEW = (matvec_int8.KERNEL, matvec_int8_add.KERNEL)  # for up to 8 tokens
 GATED = (norm_matvec_swiglu.KERNEL, norm_matvec_geglu.KERNEL)
 GATED_Q8 = (norm_matvec_q8_swiglu.KERNEL, norm_matvec_q8_geglu.KERNEL)
 SHORT, LONG, PAIR = (1536, 6144), (6144, 16384), (2048, 576)
@@ -128,14 +132,16 @@ def single_checks(room: int) -> Iterator[Check]:
                     yield Check(name, (kernel,), partial(make, kernel, fmt, (rows, shape[1])),
                                 timed=shape is not shapes[1])  # fmt: skip
     for kernel, form in BATCH:
+        tokens = TOKENS[:3] if kernel in FEW else TOKENS
         for i, fmt in enumerate(formats_of(kernel)):
-            for n in TOKENS if fmt in ("Q4_K", "INT4_G64") else (TOKENS[i % 4],):
+            for n in tokens if fmt in ("Q4_K", "INT4_G64") else (tokens[i % len(tokens)],):
                 yield Check(f"{kernel.name} {show(fmt, SHORT)} S={n}", (kernel,),
                             partial(batch, kernel, form, fmt, SHORT, n), timed=n == 8)  # fmt: skip
         for fmt in ("Q4_K", "INT4_G64"):
             rows = fitting_rows(fmt, *LONG, room)
-            yield Check(f"{kernel.name} {show(fmt, LONG, rows)} S=11", (kernel,),
-                        partial(batch, kernel, form, fmt, (rows, LONG[1]), 11))  # fmt: skip
+            n = tokens[-1]
+            yield Check(f"{kernel.name} {show(fmt, LONG, rows)} S={n}", (kernel,),
+                        partial(batch, kernel, form, fmt, (rows, LONG[1]), n))  # fmt: skip
 
 
 # --- gate and up ---------------------------------------------------------------------------------
@@ -219,7 +225,7 @@ def pair_checks(room: int) -> Iterator[Check]:
                         partial(pair, kernel, (fmt,)), timed=True)  # fmt: skip
         yield Check(f"{kernel.name} Q4_K 2048x6144, Q8_0 576x6144", (kernel,),
                     partial(pair, kernel, ("Q4_K", "Q8_0")))  # fmt: skip
-    for kernel, form in BATCH[::2]:
+    for kernel, form in BATCH[:6:2]:
         for n in (2, 8):
             yield Check(f"{kernel.name} Q4_K 2624x6144 S={n}", (kernel,),
                         partial(batch, kernel, form, "Q4_K", (sum(PAIR), SHORT[1]), n))  # fmt: skip
