@@ -26,7 +26,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every format and shape."""
     for fmt, (n, rows, cols) in every_format(SHAPES, PLAIN_SHAPES):
         ops = case_operands(rng, fmt, n, rows, cols)
-        yield Case(f"{fmt} n={n} {rows}x{cols}", ops, case_params(rows, cols), rows=n)
+        params = case_params(rows, cols)
+        yield Case(f"{fmt} n={n} {rows}x{cols}", ops, params, rows=n, scale=0.5)
 
 
 KERNEL = Kernel("matmul_add", launch, reference, cases)
