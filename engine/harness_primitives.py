@@ -101,7 +101,7 @@ class Checker:
         if item.check.issued:
             errors = same(got, bound.run_in_flight())
             yield CaseResult(
-                primitive.name, f"{item.check.name}, submits in flight", found.build, errors.nmse,
+                primitive.name, f"{item.check.name} in flight", found.build, errors.nmse,
                 errors.max_rel, 0.0, not errors.note, errors.note, "exact",
             )  # fmt: skip
 

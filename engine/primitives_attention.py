@@ -200,7 +200,7 @@ def qkv_checks(room: int) -> Iterator[Check]:
         for i, fmt in enumerate(formats_of(first)):
             mix = (HALVES, MIXES[0])[i % 2]
             kernels = (first,) if int8 else (first, rope_kv.KERNEL)
-            name = f"{'int8' if int8 else 'f32'}, {fmt} {LLAMA} of 4096 {'/'.join(mix).lower()}"
+            name = f"{'int8' if int8 else 'f32'} {fmt} {LLAMA} of 4096 {'/'.join(mix).lower()}"
             yield Check(name, kernels, partial(project, fmt, LLAMA, 4096, int8, mix))
 
 

@@ -155,7 +155,7 @@ def token_checks(room: int) -> Iterator[Check]:
             wide = [MANY] if i % 3 == 0 or fmt in FULL_SIZE else []
             for g in (SHARED, USUAL, *wide, *more):
                 form = "int8" if int8 else "f32"
-                yield Check(f"one token, {form}, {fmt} {g}", kernels,
+                yield Check(f"token {form} {fmt} {g}", kernels,
                             partial(token, int8, fmt, g, room), timed=fmt in q8.FORMATS,
                             issued=g is USUAL)  # fmt: skip
 
@@ -168,7 +168,7 @@ def batch_checks(room: int) -> Iterator[Check]:
         for i, fmt in enumerate(formats_of(kernel)):
             n = TOKENS[i % 4]
             for g, slots in ((USUAL, 4), *(((SHARED, 1),) if fmt in FULL_SIZE else ())):
-                yield Check(f"batch, {form}, {fmt} {slots} of {g} S={n}", kernels,
+                yield Check(f"{form} {fmt} {slots} of {g} S={n}", kernels,
                             partial(of_batch, form, fmt, g, slots, n, room),
                             issued=fmt == "Q4_K")  # fmt: skip
 

@@ -159,7 +159,7 @@ def preparation_checks(room: int) -> Iterator[Check]:
     for int8, i, fmt, h in kinds(FIRST):
         if fmt in formats_of(QUERY[int8]):
             half = i % 2 == 0
-            name = f"{'int8' if int8 else 'f32'}, {fmt} {h}, cache {'f16' if half else 'f32'}"
+            name = f"{'int8' if int8 else 'f32'} {fmt} {h} cache {'f16' if half else 'f32'}"
             yield Check(name, (FIRST[int8], QUERY[int8]),
                         partial(preparation, int8, fmt, h, half), timed=h is LARGE)  # fmt: skip
 
@@ -170,13 +170,13 @@ def latent_checks(room: int) -> Iterator[Check]:
         kernels = (QUERY[int8], mla_attention.KERNEL, VALUES[int8], ADD[int8])
         for length in (1, 33, POSITIONS) if fmt == "Q4_K" else (POSITIONS,):
             half = (i + length) % 2 == 0
-            name = f"{'int8' if int8 else 'f32'}, {fmt} {h} T={length}"
-            yield Check(f"{name}, cache {'f16' if half else 'f32'}", kernels,
+            name = f"{'int8' if int8 else 'f32'} {fmt} {h} T={length}"
+            yield Check(f"{name} cache {'f16' if half else 'f32'}", kernels,
                         partial(absorbed, int8, fmt, h, length, half, room),
                         timed=h is LARGE)  # fmt: skip
     for n in (2, 11):
         for half in (True, False):
-            name = f"prefill, {LARGE} S={n} T={POSITIONS}, cache {'f16' if half else 'f32'}"
+            name = f"prefill {LARGE} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"
             make = partial(prefill, LARGE, n, POSITIONS, half)
             yield Check(name, (mla_prefill.KERNEL,), make)
 

@@ -223,7 +223,7 @@ def pair_checks(room: int) -> Iterator[Check]:
         for fmt in formats_of(kernel):
             yield Check(f"{kernel.name} {fmt} 2048+576x6144", (kernel,),
                         partial(pair, kernel, (fmt,)), timed=True)  # fmt: skip
-        yield Check(f"{kernel.name} Q4_K 2048x6144, Q8_0 576x6144", (kernel,),
+        yield Check(f"{kernel.name} Q4_K 2048x6144 + Q8_0 576x6144", (kernel,),
                     partial(pair, kernel, ("Q4_K", "Q8_0")))  # fmt: skip
     for kernel, form in BATCH[:6:2]:
         for n in (2, 8):

@@ -34,11 +34,11 @@ from .primitives_products import EPS
 
 NEAR = 1e-5  # rounding of logits that must not change the choice of a check's inputs
 ROUTERS = {
-    "softmax of 128, 8": Routing(128, 8, normalise=True),
-    "softmax of 128, 8, as they are": Routing(128, 8),
-    "sigmoid of 256, 8, groups": RULES["groups of 256"],
-    "sigmoid of 384, 8": RULES["384 experts"],
-    "softmax of the 4 of 32": RULES["chosen"],
+    "softmax 8 of 128": Routing(128, 8, normalise=True),
+    "softmax 8 of 128 not normalised": Routing(128, 8),
+    "sigmoid 8 of 256 in groups": RULES["groups of 256"],
+    "sigmoid 8 of 384": RULES["384 experts"],
+    "softmax of the chosen 4 of 32": RULES["chosen"],
 }
 
 
@@ -213,7 +213,7 @@ def copy_checks(room: int) -> Iterator[Check]:
     for fmt in FORMATS:
         yield Check(f"repack {fmt} 64x6144", (repack.KERNEL,), partial(split, fmt))
     for n in (1, 2, 11):
-        yield Check(f"experts_gather 8 of 64, 6144 S={n}",
+        yield Check(f"experts_gather 8 of 64x6144 S={n}",
                     (experts_sort.KERNEL, experts_gather.KERNEL), partial(gather, n))  # fmt: skip
     yield Check("fill 98304 words", (fill.KERNEL,), partial(filled, 98304))
 
