@@ -116,6 +116,9 @@ def _demands(facts: Facts) -> None:
         cells.append((d["kind"], visible(d["problem"] or d["path"]), *parts))
     table(("where", "products", "weights", "KV cache", "buffers", "device", "host"), cells,
           right="llrrrrr")  # fmt: skip
+    if facts["saved"]:
+        sys.stdout.write(f"{size(facts['saved'])} less than a row per position: layers with "
+                         "a window keep the last positions only.\n")  # fmt: skip
     mapped = max(d["mapped"] for d in facts["demands"])
     if mapped:
         sys.stdout.write(f"{size(mapped)} of the CPU's are the mapped file.\n")

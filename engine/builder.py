@@ -188,20 +188,20 @@ class Builder(PlanBase, ABC):
         )  # fmt: skip
 
     def heads(self, layer: int) -> Push:
-        """Push words that describe a layer's heads and their rotation."""
+        """What describes a layer's heads, their rotation and the caches that they go into."""
         s = self.layer(layer)
         return {
             "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
-            "n_rot": self.spec.ropes[s.rope].dims,
+            "n_rot": self.spec.ropes[s.rope].dims, "ring": self.ring(layer),
         }  # fmt: skip
 
     def attention(self, layer: int) -> Push:
-        """Push words of every attention kernel."""
+        """Parameters of every attention kernel."""
         s = self.layer(layer)
         return {
             "n_head": s.n_head, "n_head_kv": s.n_head_kv, "head_dim": s.head_dim,
             "scale": self.spec.attn_scale or s.head_dim**-0.5, "window": s.window,
-            "softcap": self.spec.attn_softcap,
+            "softcap": self.spec.attn_softcap, "ring": self.ring(layer),
         }  # fmt: skip
 
     def part(self, layer: int) -> Buf:

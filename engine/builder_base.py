@@ -23,7 +23,8 @@ class PlanOptions:
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
     `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend to float16
     caches a tile at a time (attention_tiles_q8). `few`: batches of at most so many tokens go
-    through products in int8 that read weights once, as mat-vecs do (matvec_int8).
+    through products in int8 that read weights once, as mat-vecs do (matvec_int8). `ring`: caches
+    of layers with a window keep what such layers can still see, else all positions.
     """
 
     n_ctx: int
@@ -37,6 +38,7 @@ class PlanOptions:
     coop_attention: bool = False
     tiles: bool = False
     few: int = 0
+    ring: bool = True
 
 
 @dataclass
@@ -88,10 +90,20 @@ class PlanBase:
         shape = (self.opts.n_ctx, self.spec.ropes[index].dims // 2, 2)
         return Buf(rope_name(index), shape, role=Role.CONSTANT)
 
+    def cache_rows(self, layer: int) -> int:
+        """Rows of the caches that a layer attends to."""
+        n_ctx = self.opts.n_ctx
+        return self.spec.cache_rows(layer, n_ctx, self.opts.batch) if self.opts.ring else n_ctx
+
+    def ring(self, layer: int) -> int:
+        """Rows of a layer's caches where they are rings, else 0."""
+        rows = self.cache_rows(layer)
+        return rows if rows < self.opts.n_ctx else 0
+
     def cache(self, which: str, layer: int) -> Buf:
-        """Keys ("k") or values ("v") that a layer attends to: (n_ctx, n_head_kv * head_dim)."""
+        """Keys ("k") or values ("v") that a layer attends to (cache_rows, n_head_kv * head_dim)."""
         dtype = self.opts.cache_k if which == "k" else self.opts.cache_v
-        shape = (self.opts.n_ctx, self.layer(layer).kv_dim)
+        shape = (self.cache_rows(layer), self.layer(layer).kv_dim)
         return Buf(f"{which}.{self.layer(layer).cache}", shape, dtype, Role.CACHE)
 
     def add(

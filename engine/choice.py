@@ -100,10 +100,9 @@ def _open_vulkan(
 
 def cache_bytes(spec: ModelSpec, config: RunnerConfig) -> int:
     """Bytes of keys and values of the whole context."""
-    per_token = sum(
-        spec.kv_bytes_per_token(kind.upper()) // 2 for kind in (config.cache_k, config.cache_v)
-    )
-    return config.n_ctx * per_token
+    n_ctx, batch = config.n_ctx, min(config.batch, config.n_ctx)
+    kinds = config.cache_k.upper(), config.cache_v.upper()
+    return sum(spec.kv_bytes(n_ctx, batch, kind) // 2 for kind in kinds)
 
 
 def check_context(spec: ModelSpec, config: RunnerConfig, free: int | None, where: str) -> None:

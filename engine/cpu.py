@@ -26,6 +26,7 @@ from .forward import Forward, PlanOptions
 from .plan import Plan, Role
 from .profile import Profile
 from .progress import Progress
+from .reach import Reach
 from .roof_store import cpu_roof_file
 from .rope import rope_name, rope_table
 from .runner import Notify, unheard
@@ -79,7 +80,7 @@ class CpuRunner:
         self._compile()
         self._touch(progress)
         self._profile = Profile()
-        self._progress = Progress(n_ctx)
+        self._progress = Progress(n_ctx, Reach(spec, self._forward.opts))
 
     # --- plans and memory ----------------------------------------------------------------------
 

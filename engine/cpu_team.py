@@ -147,6 +147,8 @@ class Program:
             return cache_rows.TYPES.index(operand.format_name)
         if question == "row":
             return int(self._arrays[operand.name].strides[0])
+        if question == "rows":
+            return len(self._arrays[operand.name])
         if isinstance(operand, Buf):
             return int(self._arrays[operand.name].ctypes.data)
         if operand.name not in self._tables:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import step
+from .reach import Reach
 from .sampler import Sampling, seed_words
 from .step import StopReason
 
@@ -19,8 +20,8 @@ class Progress:
     `words` makes the step buffer of the next batch, `collect` takes over what `out` says.
     """
 
-    def __init__(self, n_ctx: int) -> None:
-        self._n_ctx = n_ctx
+    def __init__(self, n_ctx: int, reach: Reach) -> None:
+        self._n_ctx, self._reach = n_ctx, reach
         self.pos = self.seen = self._limit = self._seed = self._bad = 0
         self.reason = StopReason.RUNNING
         self._fresh: list[int] = []
@@ -32,7 +33,8 @@ class Progress:
         self.reason, self._fresh = StopReason.RUNNING, []
 
     def words(self, ids: Sequence[int], pos: int) -> npt.NDArray[np.uint32]:
-        """Step words (step.WORDS,) for a batch of ids at `pos`."""
+        """Step words (step.WORDS,) for a batch of ids at `pos`; raises as Reach.feed does."""
+        self._reach.feed(pos, len(ids))
         words = np.zeros(step.WORDS, np.uint32)
         words[[step.N, step.POS, step.LIMIT, step.BAD]] = len(ids), pos, self._limit, self._bad
         words[[step.COUNT, step.DRAWS]] = self.seen
@@ -43,7 +45,10 @@ class Progress:
         """Take over what the sampler wrote: uint32, step words and the ring of drawn ids."""
         count = int(out[step.COUNT])
         self._fresh += [int(out[step.WORDS + i % step.RING]) for i in range(self.seen, count)]
-        self.seen, self.pos = count, int(out[step.POS])
+        pos = int(out[step.POS])
+        if pos > self.pos:
+            self._reach.feed(self.pos, pos - self.pos)
+        self.seen, self.pos = count, pos
         self.reason, self._bad = StopReason(int(out[step.STOP])), int(out[step.BAD])
 
     def poll(self) -> tuple[list[int], StopReason, int]:

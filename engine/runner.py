@@ -60,7 +60,12 @@ class Runner(Protocol):
         """
 
     def logits(self, ids: Sequence[int], pos: int = 0) -> npt.NDArray[np.float32]:
-        """Logits (len(ids), n_vocab) after each of `ids`, fed at position `pos`."""
+        """Logits (len(ids), n_vocab) after each of `ids`, fed at position `pos`.
+
+        `pos` may lie behind positions that were fed before, which are then written anew. Raises
+        UsageError where a layer's window wants positions that its ring no longer has; 0 is always
+        possible.
+        """
 
     def profile(self, on: bool) -> None:
         """Start (clearing what was measured) or stop measuring time per phase."""

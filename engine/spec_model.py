@@ -11,6 +11,8 @@ from .spec_dsa import DsaSpec
 from .spec_mla import MlaSpec
 from .spec_moe import MoeSpec
 
+RING_STEP = 64  # the rows of a ring are a multiple of this
+
 
 @dataclass(frozen=True)
 class LayerSpec:
@@ -140,8 +142,31 @@ class ModelSpec:
         own = enumerate(self.layers[: self.n_layer])
         return tuple(layer for i, layer in own if layer.cache == i)
 
+    def cache_rows(self, layer: int, n_ctx: int, batch: int) -> int:
+        """Rows of the cache that a layer attends to: one per position, or fewer, used as a ring,
+        where all layers that attend to it see a window only.
+
+        A batch writes all its rows before its first token attends, which must still find the
+        window - 1 positions before it.
+        """
+        cache = self.layers[layer].cache
+        windows = [s.window for s in self.layers if s.cache == cache]
+        if self.mla or 0 in windows:
+            return n_ctx
+        rows = max(windows) - 1 + batch
+        return min(-(-rows // RING_STEP) * RING_STEP, n_ctx)
+
+    def kv_bytes(self, n_ctx: int, batch: int, dtype: str = "F16") -> int:
+        """Bytes of keys and values of a context that is filled in batches of up to `batch`."""
+        if self.mla:
+            return n_ctx * self.kv_bytes_per_token(dtype)
+        return sum(
+            2 * self.cache_rows(s.cache, n_ctx, batch) * row_bytes(dtype, s.kv_dim)
+            for s in self.caches
+        )
+
     def kv_bytes_per_token(self, dtype: str = "F16") -> int:
-        """Bytes of keys and values that one token takes in all layers."""
+        """Bytes of keys and values that one token takes in all layers, while all keep it."""
         if self.mla:  # one row for both
             indexed = sum(self.dsa.full) * row_bytes(dtype, self.dsa.dim) if self.dsa else 0
             return self.n_layer * row_bytes(dtype, self.mla.width) + indexed
@@ -161,8 +186,15 @@ class ModelSpec:
         return replace(self, idle_bytes=self.idle_bytes + count)
 
     def decode_bytes(self, position: int, dtype: str = "F16") -> int:
-        """Bytes that one decode step must read: all weights used, and the keys and values so far.
+        """Bytes that one decode step must read: all weights used, and the keys and values so far
+        that layers see, of caches that several layers share only once.
 
         Of an untied embedding only one row is read, so the table does not count.
         """
-        return self.weight_bytes - self.idle_bytes + position * self.kv_bytes_per_token(dtype)
+        read = self.weight_bytes - self.idle_bytes
+        if self.mla:
+            return read + position * self.kv_bytes_per_token(dtype)
+        return read + sum(
+            2 * min(position, s.window or position) * row_bytes(dtype, s.kv_dim)
+            for s in self.caches
+        )

@@ -42,14 +42,17 @@ def summary(container: Container, ctx: int | None, cache_k: str, cache_v: str) -
 def _demands(
     container: Container, spec: ModelSpec | None, ctx: int | None, cache_k: str, cache_v: str
 ) -> dict[str, Any]:
-    """Memory by kind of device."""
+    """Memory by kind of device; `saved`: what caches have less than a row per position."""
     if spec is None:
-        return {"ctx": ctx, "cache_k": cache_k, "cache_v": cache_v, "demands": []}
+        return {"ctx": ctx, "cache_k": cache_k, "cache_v": cache_v, "demands": [], "saved": 0}
     from .demand import demands
 
     n_ctx = min(DEFAULT_CTX, spec.n_ctx_train) if ctx is None else ctx or spec.n_ctx_train
-    found = demands(container, spec, RunnerConfig(n_ctx, cache_k=cache_k, cache_v=cache_v))
+    config = RunnerConfig(n_ctx, cache_k=cache_k, cache_v=cache_v)
+    found, kinds = demands(container, spec, config), (cache_k.upper(), cache_v.upper())
+    whole = sum(n_ctx * spec.kv_bytes_per_token(kind) // 2 for kind in kinds)
     return {
         "ctx": n_ctx, "cache_k": cache_k, "cache_v": cache_v,
+        "saved": whole - sum(spec.kv_bytes(n_ctx, config.batch, kind) // 2 for kind in kinds),
         "demands": [asdict(d) | {"device": d.device} for d in found],
     }  # fmt: skip

@@ -28,6 +28,7 @@ from .plan import Plan
 from .products import plan_options
 from .profile import HOST, Profile
 from .progress import Progress
+from .reach import Reach
 from .recorder import Algorithms, Hazards, Prepared, offsets
 from .roof_store import roof_file
 from .sampler import Sampling, settings_words
@@ -78,7 +79,7 @@ class VulkanRunner:
         self._timed: dict[tuple[Any, ...], list[str]] = {}
         self._profile = Profile()
         self._replays = True
-        self._progress = Progress(n_ctx)
+        self._progress = Progress(n_ctx, Reach(spec, opts))
 
     # --- recording -----------------------------------------------------------------------------
 

@@ -47,34 +47,34 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     """(splits, sets of heads) workgroups: the subgroup form where heads and device allow it."""
     n_head, n_head_kv = int(params["n_head"]), int(params["n_head_kv"])
     group, dim, splits = n_head // n_head_kv, int(params["head_dim"]), int(params["splits"])
-    build, types = cache_rows.build(ops["k"], ops["v"]), cache_rows.types(ops["k"], ops["v"])
+    k, v = ops["k"], ops["v"]
+    build, caches = cache_rows.build(k, v), cache_rows.constants(k, v, params)
     subgroup, size = limits.subgroup_size, limits.workgroup(128)
     if limits.subgroups and dim % 8 == 0:
         heads = sets(group, dim, subgroup, lambda n: (
             size // subgroup * n * (dim + 3) * 4 + n * 4 <= limits.shared_bytes
         ))  # fmt: skip
         if heads:
-            spec = (size, heads, dim, *lanes_and_unroll(dim, heads, subgroup), *types)
+            spec = (size, heads, dim, *lanes_and_unroll(dim, heads, subgroup), *caches)
             return Launch(f"{build}.SG1", spec, (splits, n_head // heads, 1), subgroup)
     heads = sets(group, dim, 0, lambda n: n * (dim + 2 * 32 + 1) * 4 <= limits.shared_bytes) or 1
     while size > 32 and heads * (dim + 2 * size + 1) * 4 > limits.shared_bytes:
         size //= 2
-    lanes = (1, 1, 1) if types else ()  # of no meaning here, but the types come after them
-    spec = (size, heads, dim, *lanes, *types)
+    spec = (size, heads, dim, 1, 1, 1, *caches)  # lanes have no meaning here
     return Launch(f"{build}.SG0", spec, (splits, n_head // heads, 1))
 
 
 def reference(
     qkv: Array, k: Array, v: Array, part: Array, step: Array, *,
     n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float, window: int,
-    softcap: float,
+    softcap: float, ring: int = 0,
 ) -> None:
     """part[h, s] = (sum of exp(score - max) v, max, sum of exp) over split s of the context.
 
-    qkv (batch, (n_head + 2 n_head_kv) head_dim), row 0; k, v n_ctx rows of n_head_kv head_dim
-    values (cache_rows.py); part (n_head, splits, head_dim + 2). Position pos sees itself and,
-    with a window w > 0, the w - 1 positions before it. Empty splits have max -1e30, sum 0 and no
-    values.
+    qkv (batch, (n_head + 2 n_head_kv) head_dim), row 0; k, v n_ctx or `ring` rows of n_head_kv
+    head_dim values (cache_rows.py); part (n_head, splits, head_dim + 2). Position pos sees itself
+    and, with a window w > 0, the w - 1 positions before it. Empty splits have max -1e30, sum 0 and
+    no values.
     """
     length = int(step[words.POS]) + 1
     start = max(length - window, 0) if window else 0
@@ -87,9 +87,8 @@ def reference(
         t1 = min(t0 + per, length)
         if t0 >= t1:
             continue
-        shape = t1 - t0, n_head_kv, head_dim
-        keys = cache_rows.decode(k[t0:t1], n_head_kv * head_dim).reshape(shape)
-        values = cache_rows.decode(v[t0:t1], n_head_kv * head_dim).reshape(shape)
+        keys = cache_rows.seen(k, t0, t1, ring, n_head_kv, head_dim)
+        values = cache_rows.seen(v, t0, t1, ring, n_head_kv, head_dim)
         for h in range(n_head):
             score = capped(keys[:, h // group] @ q[h], softcap)
             weight = np.exp(score - score.max())
@@ -98,7 +97,8 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types, short and split contexts, grouped heads, head sizes, windows, soft bounds."""
+    """Cache types, short and split contexts, grouped heads, head sizes, windows, soft bounds,
+    rings as short as can be."""
     shapes = (
         (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
         (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
@@ -125,9 +125,10 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         used = -(-length // max(-(-length // splits), MIN_SPLIT))
         filled[:, used:, :dim] = False
         name = f"{'/'.join(mix)} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-        yield Case(
-            f"{name} splits={splits} window={window}", ops, params, only={"part": filled}
-        )
+        case = Case(f"{name} splits={splits} window={window}", ops, params, only={"part": filled})
+        yield case
+        if window:
+            yield cache_rows.ring_operands(rng, case, window)
 
 
 KERNEL = Kernel("attention", launch, reference, cases)

@@ -33,28 +33,38 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     fit = [t for t in tiles if t[0] <= size and shared_bytes(size, *t, dim) <= limits.shared_bytes]
     bq, bt = fit[0]
     grid = (-(-rows // bq), heads, 1)
-    build, types = cache_rows.build(ops["k"], ops["v"]), cache_rows.types(ops["k"], ops["v"])
-    return Launch(build, (size, bq, bt, dim, *types), grid)
+    k, v = ops["k"], ops["v"]
+    spec = (size, bq, bt, dim, *cache_rows.constants(k, v, params))
+    return Launch(cache_rows.build(k, v), spec, grid)
+
+
+def visible(
+    k: Array, v: Array, step: Array, heads: int, head_dim: int, window: int, ring: int
+) -> tuple[Array, Array, Array]:
+    """Keys and values (positions, heads, head_dim) that a batch sees, and which of the positions
+    are hidden from each token (n, positions)."""
+    n, pos = int(step[words.N]), int(step[words.POS])
+    start, stop = max(pos + 1 - window, 0) if window else 0, pos + n
+    own, at = np.arange(pos, stop)[:, None], np.arange(start, stop)[None, :]
+    hidden = (at > own) | ((at + window <= own) if window else False)
+    keys, values = (cache_rows.seen(c, start, stop, ring, heads, head_dim) for c in (k, v))
+    return keys, values, hidden
 
 
 def reference(
     qkv: Array, k: Array, v: Array, y: Array, step: Array, *,
     n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int, softcap: float,
+    ring: int = 0,
 ) -> None:
     """y[i] = softmax(q[i] k^T scale) v over positions 0 … pos + i, for the rows i < n.
 
-    qkv (batch, (n_head + 2 n_head_kv) head_dim); k, v n_ctx rows of n_head_kv head_dim
-    values (cache_rows.py); y (batch, n_head head_dim). With a window w > 0 only the last w
+    qkv (batch, (n_head + 2 n_head_kv) head_dim); k, v n_ctx or `ring` rows of n_head_kv
+    head_dim values (cache_rows.py); y (batch, n_head head_dim). With a window w > 0 only the last w
     positions are seen.
     """
-    n, pos = int(step[words.N]), int(step[words.POS])
-    length, group = pos + n, n_head // n_head_kv
+    n, group = int(step[words.N]), n_head // n_head_kv
+    keys, values, hidden = visible(k, v, step, n_head_kv, head_dim, window, ring)
     q = qkv[:n, : n_head * head_dim].reshape(n, n_head, head_dim)
-    shape = length, n_head_kv, head_dim
-    keys = cache_rows.decode(k[:length], n_head_kv * head_dim).reshape(shape)
-    values = cache_rows.decode(v[:length], n_head_kv * head_dim).reshape(shape)
-    own, seen = np.arange(pos, length)[:, None], np.arange(length)[None, :]
-    hidden = (seen > own) | ((seen + window <= own) if window else False)
     for h in range(n_head):
         score = capped((q[:, h] * np.float32(scale)) @ keys[:, h // group].T, softcap)
         score = np.where(hidden, -np.inf, score).astype(np.float32)
@@ -64,7 +74,8 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types; empty and filled caches; ragged tiles; grouped heads; windows, soft bounds."""
+    """Cache types; empty and filled caches; ragged tiles; grouped heads; windows, soft bounds;
+    rings as short as can be."""
     shapes = (
         (7, 0, 9, 3, 64, 0), (40, 33, 4, 2, 128, 0), (17, 5, 2, 1, 80, 0),
         (1, 99, 2, 2, 256, 0), (30, 20, 3, 1, 20, 8), (9, 3, 2, 1, 512, 4),
@@ -85,7 +96,10 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             "scale": dim**-0.5, "window": window, "softcap": 2.0 if window else 0.0,
         }
         name = f"{'/'.join(mix)} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-        yield Case(f"{name} window={window}", ops, params, rows=n)
+        case = Case(f"{name} window={window}", ops, params, rows=n)
+        yield case
+        if window:
+            yield cache_rows.ring_operands(rng, case, window - 1 + n)
 
 
 KERNEL = Kernel("attention_prefill", launch, reference, cases)

@@ -54,13 +54,13 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     k_v = ops["k"], ops["v"]
     build = f"{cache_rows.build(*k_v)}.{'HALF' if ops['y'].format_name == 'F16' else 'WIDE'}"
     grid = (-(-rows // (subgroups * m)), heads, 1)
-    spec = (size, limits.subgroup_size, dim, TILE, m, n, k, *cache_rows.types(*k_v))
+    spec = (size, limits.subgroup_size, dim, TILE, m, n, k, *cache_rows.constants(*k_v, params))
     return Launch(build, spec, grid, limits.subgroup_size)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Cache types, both results; empty and filled caches; ragged tiles; grouped heads; a window
-    with a soft bound."""
+    with a soft bound, a ring as short as can be."""
     shapes: Any = (
         (7, 0, 9, 3, 64, 0, np.float32), (40, 33, 4, 2, 128, 0, np.float16),
         (17, 5, 2, 1, 80, 0, np.float16), (1, 99, 2, 2, 256, 0, np.float32),
@@ -81,7 +81,10 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         }  # fmt: skip
         kinds = f"{'/'.join(mix)} {np.dtype(dtype).name}"
         name = f"n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim} window={window}"
-        yield Case(f"{kinds} {name}", ops, params, rows=n, limit=LIMIT)
+        case = Case(f"{kinds} {name}", ops, params, rows=n, limit=LIMIT)
+        yield case
+        if window:
+            yield cache_rows.ring_operands(rng, case, window - 1 + n)
 
 
 KERNEL = Kernel("attention_prefill_coop", launch, reference, cases, needs=needs)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..engine import step as words
-from . import attention_prefill, cache_rows
+from . import attention_prefill
 from .attention import capped
 from .kernel import Array, Case, Kernel, Matrix
 from .reference import vector
@@ -18,15 +18,13 @@ from .routing import f32_matrix
 def reference(
     qkv: Array, k: Array, v: Array, y: Array, step: Array, sinks: Matrix, *,
     n_head: int, n_head_kv: int, head_dim: int, scale: float, window: int, softcap: float,
+    ring: int = 0,
 ) -> None:
     """As attention_prefill, the weights of a query divided by exp(sink) more; sinks (1, n_head)."""
-    n, pos = int(step[words.N]), int(step[words.POS])
-    length, group = pos + n, n_head // n_head_kv
-    width, shape = n_head_kv * head_dim, (length, n_head_kv, head_dim)
-    keys = cache_rows.decode(k[:length], width).reshape(shape)
-    values = cache_rows.decode(v[:length], width).reshape(shape)
-    own, seen = np.arange(pos, length)[:, None], np.arange(length)[None, :]
-    hidden = (seen > own) | ((seen + window <= own) if window else False)
+    n, group = int(step[words.N]), n_head // n_head_kv
+    keys, values, hidden = attention_prefill.visible(
+        k, v, step, n_head_kv, head_dim, window, ring
+    )
     for h, sink in enumerate(vector(sinks)):
         q = qkv[:n, h * head_dim : (h + 1) * head_dim] * np.float32(scale)
         score = capped(q @ keys[:, h // group].T, softcap)

@@ -45,7 +45,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
         size //= 2
     k, v = ops["k"], ops["v"]
     lanes = attention.lanes_and_unroll(dim, group, subgroup)
-    spec = (size, group, dim, *lanes, *cache_rows.types(k, v))
+    spec = (size, group, dim, *lanes, *cache_rows.constants(k, v, params))
     grid = (int(params["splits"]), n_head // group, 1)
     return Launch(cache_rows.build(k, v), spec, grid, subgroup)
 
@@ -53,7 +53,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 def reference(
     qkv: Array, k: Array, v: Array, part: Array, arrived: Array, yq: Array, ys: Array,
     step: Array, *, n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float,
-    window: int, softcap: float,
+    window: int, softcap: float, ring: int = 0,
 ) -> None:
     """yq, ys = q8(softmax(q k^T scale) v); shapes as in `attention`, arrived (n_head,) zeros.
 
@@ -63,8 +63,8 @@ def reference(
     heads = {"n_head": n_head, "head_dim": head_dim, "splits": 1}
     attention.reference(
         qkv, k, v, whole, step, n_head_kv=n_head_kv, scale=scale, window=window, softcap=softcap,
-        **heads,
-    )
+        ring=ring, **heads,
+    )  # fmt: skip
     y: Any = np.zeros((1, n_head * head_dim), np.float32)
     attention_combine.reference(whole, y, step, **heads)
     yq[:], ys[:] = q8.quantize(y[0])

@@ -65,20 +65,20 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     heads, dim = int(params["heads"]), int(params["head_dim"])
     subgroup, (size, tile) = limits.subgroup_size, sizes(heads, dim, limits)
     shared_by = lanes(dim // 8, subgroup), lanes(dim // 4, subgroup)
-    spec = (size, heads, dim, *shared_by, subgroup, tile, MIN_SPLIT)
+    spec = (size, heads, dim, *shared_by, subgroup, tile, MIN_SPLIT, int(params.get("ring", 0)))
     return Launch("", spec, (int(params["splits"]), int(params["n_head"]) // heads, 1), subgroup)
 
 
 def reference(
     qkv: Array, k: Array, v: Array, part: Array, arrived: Array, yq: Array, ys: Array,
     step: Array, *, n_head: int, n_head_kv: int, head_dim: int, splits: int, scale: float,
-    window: int, softcap: float, heads: int,
+    window: int, softcap: float, heads: int, ring: int = 0,
 ) -> None:
     """As attention_q8; arrived (n_head / heads,) zeros."""
     attention_q8.reference(
         qkv, k, v, part, arrived, yq, ys, step, n_head=n_head, n_head_kv=n_head_kv,
         head_dim=head_dim, splits=splits, scale=scale, window=window,
-        softcap=softcap,
+        softcap=softcap, ring=ring,
     )
 
 

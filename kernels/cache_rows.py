@@ -4,17 +4,21 @@ A cache of n_ctx positions with `width` values each is (n_ctx, width) of float16
 (n_ctx,) records of quantized groups of 32 values: all quants "q" of a row, then its float16
 scales "d", padded to 16 bytes (shaders/cache.glsl). Groups run through a row whatever the head
 size; the last one may be partly padding.
+
+Position p lies in row p, or in row p mod r of a cache of r rows that is a ring ("ring" among the
+parameters of a kernel; 0: it is none).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .kernel import Array, Shaped
+from .kernel import Array, Case, Params, Shaped
 
 Floats = npt.NDArray[np.float32]
 GROUP = 32
@@ -105,9 +109,22 @@ def decode(rows: Array, width: int) -> Floats:
     return out
 
 
-def put(cache: Array, first: int, x: Floats) -> None:
-    """Store rows x (n, width) from row `first` on."""
-    cache[first : first + len(x)] = encode(kind_of(cache), x)
+def rows_of(first: int, stop: int, ring: int) -> Any:
+    """The rows of positions first … stop - 1, as an index."""
+    return np.arange(first, stop) % ring if ring else slice(first, stop)
+
+
+def put(cache: Array, first: int, x: Floats, ring: int = 0) -> None:
+    """Store rows x (n, width) of the positions from `first` on."""
+    cache[rows_of(first, first + len(x), ring)] = encode(kind_of(cache), x)
+
+
+def seen(
+    cache: Array, first: int, stop: int, ring: int, heads: int, head_dim: int
+) -> Floats:
+    """Positions first … stop - 1 of a cache: float32 (positions, heads, head_dim)."""
+    rows = decode(cache[rows_of(first, stop, ring)], heads * head_dim)
+    return rows.reshape(stop - first, heads, head_dim)
 
 
 def comparable(value: Array) -> Array:
@@ -123,11 +140,9 @@ def build(k: Shaped, v: Shaped, float16: str = "F16") -> str:
     return float16 if k.format_name == v.format_name == "F16" else "ANY"
 
 
-def types(k: Shaped, v: Shaped) -> tuple[int, ...]:
-    """K_TYPE and V_TYPE of the ANY build; none for float16."""
-    if build(k, v) == "F16":
-        return ()
-    return TYPES.index(k.format_name), TYPES.index(v.format_name)
+def constants(k: Shaped, v: Shaped, params: Params) -> tuple[int, int, int]:
+    """K_TYPE and V_TYPE, which only the ANY build has, and RING."""
+    return TYPES.index(k.format_name), TYPES.index(v.format_name), int(params.get("ring", 0))
 
 
 MIXES = (  # types of k and v in the cases of kernels
@@ -143,6 +158,17 @@ def mixed(shapes: Sequence[Any]) -> Iterator[tuple[tuple[str, str], Any]]:
         yield MIXES[0], shape
     for i, mix in enumerate(MIXES[1:]):
         yield mix, shapes[i % len(shapes)]
+
+
+def ring_operands(rng: np.random.Generator, case: Case, ring: int) -> Case:
+    """The same case over rings of so many rows, their contents new."""
+    k, v = case.operands["k"], case.operands["v"]
+    assert isinstance(k, np.ndarray) and isinstance(v, np.ndarray)
+    caches = {n: c[rng.integers(0, len(c), ring)] for n, c in (("k", k), ("v", v))}
+    return replace(
+        case, name=f"{case.name} ring={ring}", operands={**case.operands, **caches},
+        params={**case.params, "ring": ring},
+    )  # fmt: skip
 
 
 def random_caches(

@@ -34,9 +34,9 @@ SIGNATURE = types.void(*[types.int64] * 4)
 @dataclass(frozen=True)
 class Fast:
     """A compiled kernel. `words` names its argument words in order: operands (the address of a
-    buffer, or of a weight's table), parameters, "k.type" and "k.row" (type of the cache k, an
-    index of cache_rows.TYPES, and its bytes per row), and "scratch" with "scratch_bytes" per
-    member. `make` takes the number of `weight`'s format."""
+    buffer, or of a weight's table), parameters, "k.type", "k.row" and "k.rows" (type of the cache
+    k, an index of cache_rows.TYPES, its bytes per row and its rows), and "scratch" with
+    "scratch_bytes" per member. `make` takes the number of `weight`'s format."""
 
     make: Callable[..., Any]
     words: tuple[str, ...]
@@ -59,7 +59,7 @@ def _attention_scratch(tokens: Callable[[int], int]) -> Callable[[Params], int]:
 _VEC = _words("x w step cols y rows y_off")
 _NORM_VEC = (*_VEC, *_words("g eps scratch scratch_bytes"))
 _MUL = (*_VEC, *_words("x_stride y_stride scratch scratch_bytes"))
-_CACHES = _words("k.type k.row v.type v.row scratch scratch_bytes")
+_CACHES = _words("k.type k.row v.type v.row k.rows scratch scratch_bytes")
 _ATTEND = _words("step n_head n_head_kv head_dim scale window softcap") + _CACHES
 _ROPE = _words("qkv rope k v step n_head n_head_kv head_dim n_rot") + _CACHES
 

@@ -38,7 +38,7 @@ QUERIES = 48  # query rows at a time, all heads of a group counted
 
 # byte offsets of the argument words
 QKV, K, V, OUT, STEP, HEADS, KV_HEADS, DIM, SCALE, WINDOW, SOFTCAP = range(0, 88, 8)
-K_TYPE, K_ROW, V_TYPE, V_ROW, SCRATCH, SCRATCH_BYTES, SPLITS = range(88, 144, 8)
+K_TYPE, K_ROW, V_TYPE, V_ROW, CACHE_ROWS, SCRATCH, SCRATCH_BYTES, SPLITS = range(88, 152, 8)
 
 
 def query_tokens(group: int) -> int:
@@ -76,6 +76,21 @@ def take_queries(a: int, kv: int, token: int, tokens: int, q: int, rows: int) ->
 
 
 @routine
+def widen_tile(
+    cache: int, stride: int, kind: int, column: int, width: int, out: int, count: int, dim: int,
+    first: int, ring: int,
+) -> None:
+    """widen_rows of the positions first …; a tile may begin at a ring's end and go on at its
+    start."""
+    row = first % ring
+    ahead = min(count, ring - row)
+    widen_rows(cache + stride * row, stride, kind, column, width, out, ahead, dim)
+    if ahead < count:
+        out += 4 * ahead * padded_dim(dim)
+        widen_rows(cache, stride, kind, column, width, out, count - ahead, dim)
+
+
+@routine
 def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) -> None:
     """Queries in scratch at q, row m at position own + m // group, against positions start …
     stop - 1 of key/value head `kv`; results stay in scratch, not yet divided by the totals."""
@@ -86,11 +101,12 @@ def attend(a: int, kv: int, own: int, start: int, stop: int, q: int, rows: int) 
     sums, scores = q + 4 * rows * padded, q + 8 * rows * padded
     stats, cap = scores + 4 * rows * TILE, np.float32(load_f64(a + SOFTCAP))
     values, keys = q - 4 * TILE * padded, q - 8 * TILE * padded
+    ring = load_word(a + CACHE_ROWS)  # or as many rows as positions
     for first in range(start, stop, TILE):
         count = min(TILE, stop - first)
         used = (count + LANES - 1) // LANES * LANES  # the rest of the last vector is masked
-        widen_rows(k + k_row * first, k_row, k_type, kv * dim, width, keys, count, dim)
-        widen_rows(v + v_row * first, v_row, v_type, kv * dim, width, values, count, dim)
+        widen_tile(k, k_row, k_type, kv * dim, width, keys, count, dim, first, ring)
+        widen_tile(v, v_row, v_type, kv * dim, width, values, count, dim, first, ring)
         for i in range(count * padded, used * padded):
             store_one(values + 4 * i, np.float32(0.0))
         score_tile(q, keys, scores, rows, padded, used)

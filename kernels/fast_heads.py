@@ -14,7 +14,7 @@ from .fast_team import claim
 # byte offsets of the argument words
 QKV, ROPE, BIAS, G, Y, K, V, STEP, HEADS, KV_HEADS, DIM, ROT, APART = range(0, 104, 8)
 Q_GROUP, K_GROUP, V_GROUP, EPS, WRITES = range(104, 144, 8)
-K_TYPE, K_ROW, V_TYPE, V_ROW, SCRATCH, SCRATCH_BYTES = range(144, 192, 8)
+K_TYPE, K_ROW, V_TYPE, V_ROW, CACHE_ROWS, SCRATCH, SCRATCH_BYTES = range(144, 200, 8)
 
 @routine
 def normalise_groups(x: int, width: int, group: int, gain: int, eps: float) -> None:
@@ -72,8 +72,9 @@ def heads_of_token(a: int, t: int, pos: int, x: int) -> None:
     for i in range(q_dim):
         store_one(out + 4 * i, load_one(x + 4 * i))
     if load_word(a + WRITES) != 0:
-        k = load_word(a + K) + load_word(a + K_ROW) * (pos + t)
-        v = load_word(a + V) + load_word(a + V_ROW) * (pos + t)
+        own = (pos + t) % load_word(a + CACHE_ROWS)  # a ring, or as many rows as positions
+        k = load_word(a + K) + load_word(a + K_ROW) * own
+        v = load_word(a + V) + load_word(a + V_ROW) * own
         store_row(load_word(a + K_TYPE), k, keys, kv_dim)
         store_row(load_word(a + V_TYPE), v, values, kv_dim)
 

@@ -31,20 +31,22 @@ def _rotated(x: int, table: int, i: int, partner: int, angle: int) -> tuple[floa
 
 def _kernel(stride: int) -> Any:
     """Words (qkv, rope, k, v, step, n_head, n_head_kv, head_dim, n_rot, type and row of k and v,
-    scratch and its bytes per member): a row of keys is collected there before it is quantized."""
+    rows of the caches, scratch and its bytes per member): a row of keys is collected there before
+    it is quantized."""
 
     def run(a: int, team: int, me: int, members: int) -> None:
         step, n_head, n_kv = load_word(a + 32), load_word(a + 40), load_word(a + 48)
         dim, n_rot = load_word(a + 56), load_word(a + 64)
         n, pos, t = load_u32(step + N), load_u32(step + POS), claim(team)
         k_type, v_type, width = load_word(a + 72), load_word(a + 88), n_kv * dim
-        k_half, scratch = 1 if k_type == IS_F16 else 0, load_word(a + 104) + me * load_word(a + 112)
+        k_half, scratch = 1 if k_type == IS_F16 else 0, load_word(a + 112) + me * load_word(a + 120)
         apart = 1 if stride == 2 else n_rot // 2
         while t < n:
             x = load_word(a) + 4 * t * (n_head + 2 * n_kv) * dim
             table = load_word(a + 8) + 4 * (pos + t) * n_rot
-            k_row = load_word(a + 16) + load_word(a + 80) * (pos + t)
-            v = load_word(a + 24) + load_word(a + 96) * (pos + t)
+            row = (pos + t) % load_word(a + 104)  # of a ring, or of as many rows as positions
+            k_row = load_word(a + 16) + load_word(a + 80) * row
+            v = load_word(a + 24) + load_word(a + 96) * row
             k = scratch if is_quantized(k_type) else k_row
             for h in range(n_head + n_kv):
                 for p in range(n_rot // 2):

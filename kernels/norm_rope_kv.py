@@ -21,11 +21,11 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     dim, heads, heads_kv = (int(params[n]) for n in ("head_dim", "n_head", "n_head_kv"))
     span = math.lcm(dim, 64)
     size = limits.workgroup(min(128, 1 << (span // 2 - 1).bit_length()), 32)
-    types = cache_rows.types(ops["k"], ops["v"]) or (0, 0)
+    k_type, v_type, ring = cache_rows.constants(ops["k"], ops["v"], params)
     kv_spans = -(-heads_kv * dim // span) if params["writes"] else 0
     grid = (-(-heads * dim // span) + 2 * kv_spans, rows, 1)
     build = cache_rows.build(ops["k"], ops["v"], "KV16")
-    return Launch(build, (size, *types, dim, span), grid)
+    return Launch(build, (size, k_type, v_type, dim, span, ring), grid)
 
 
 def normalised(x: Floats, group: int, gain: Floats | None, eps: float) -> Floats:
@@ -41,6 +41,7 @@ def reference(
     qkv: Array, rope: Array, bias: Matrix, g: Matrix, y: Array, k: Array, v: Array, step: Array, *,
     n_head: int, n_head_kv: int, head_dim: int, n_rot: int, apart: int,
     q_group: int, k_group: int, v_group: int, eps: float, writes: int,
+    ring: int = 0,
 ) -> None:
     """q of y, and k and v of cache rows pos …, from the rows [q; k; v] of qkv.
 
@@ -64,8 +65,8 @@ def reference(
     if not writes:
         return
     keys = turned(x[:, q_dim : q_dim + kv_dim], k_group, gains[q_group : q_group + k_group])
-    cache_rows.put(k, pos, keys)
-    cache_rows.put(v, pos, normalised(x[:, q_dim + kv_dim :], v_group, None, eps))
+    cache_rows.put(k, pos, keys, ring)
+    cache_rows.put(v, pos, normalised(x[:, q_dim + kv_dim :], v_group, None, eps), ring)
 
 
 # n, pos, n_head, n_head_kv, head_dim, n_rot, neighbours rotate, groups of q, k and v
@@ -78,10 +79,14 @@ SHAPES = (
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types; biases; norms of heads, of all values and of v; whole and partial rotation."""
+    """Cache types; biases; norms of heads, of all values and of v; whole and partial rotation;
+    rings."""
     for shape in SHAPES:
         for mix in (("F16", "F16"), ("F32", "F32"), ("Q8_0", "Q4_0")):
             yield _case(rng, *shape, mix)
+        if shape[0] > 1:
+            case = _case(rng, *shape, ("Q4_0", "F16"))
+            yield cache_rows.ring_operands(rng, case, max(shape[0], sum(shape[:2]) - 1))
     yield _case(rng, *SHAPES[1], ("F16", "F16"), writes=0)
 
 

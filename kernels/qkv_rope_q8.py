@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from .rope_launch import rope_and_store
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Workgroups of whole pairs of neighbouring rows, which rotate together."""
     suffix = ".KV16" if ops["k"].format_name == "F16" else ".KV32"
-    return q8.launch_as(ops, params, limits, q8.qkv_tiling, whole=2, suffix=suffix)
+    made = q8.launch_as(ops, params, limits, q8.qkv_tiling, whole=2, suffix=suffix)
+    return replace(made, spec=(*made.spec, int(params.get("ring", 0))))
 
 
 def suits(k: Shaped, v: Shaped) -> bool:
@@ -29,16 +31,18 @@ def reference(
     w: Matrix, xq: Array, xs: Array, ssq: Array, y: Array, rope: Array, k: Array, v: Array,
     step: Array, *, cols: int, rows: int, y_off: int, eps: float,
     n_head: int, n_head_kv: int, head_dim: int, n_rot: int,
+    ring: int = 0,
 ) -> None:
     """Rows [y_off, y_off + rows) of [q; k; v] = W x / rms: rotated q into y[0], k (rotated) and v
-    into the cache rows of the position. Shapes as in rope_kv; y keeps only its q part."""
+    into the caches' row of the position. Shapes as in rope_kv; y keeps only its q part."""
     pos, q_dim, kv_dim = int(step[1]), n_head * head_dim, n_head_kv * head_dim
     qkv = np.zeros((1, q_dim + 2 * kv_dim), np.float32)
     qkv[0, y_off : y_off + rows] = q8.product_q8(xq, xs, w) * q8.inverse_rms(ssq, cols, eps)
     row_k, row_v = np.zeros((pos + 1, kv_dim), k.dtype), np.zeros((pos + 1, kv_dim), v.dtype)
     pairs = slice(0, n_rot, 2), slice(1, n_rot, 2)
-    rope_and_store(qkv, rope, row_k, row_v, step, (n_head, n_head_kv, head_dim), *pairs)
-    bounds = ((y[0], 0, q_dim), (k[pos], q_dim, kv_dim), (v[pos], q_dim + kv_dim, kv_dim))
+    rope_and_store(qkv, rope, row_k, row_v, step, (n_head, n_head_kv, head_dim), *pairs, 0)
+    row, start_v = pos % ring if ring else pos, q_dim + kv_dim
+    bounds = ((y[0], 0, q_dim), (k[row], q_dim, kv_dim), (v[row], start_v, kv_dim))
     for (target, start, size), source in zip(
         bounds, (qkv[0, :q_dim], row_k[pos], row_v[pos]), strict=True
     ):
@@ -47,7 +51,7 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Every format; both cache types; whole and partial rotation; only v, in the middle."""
+    """Every format; both cache types; whole and partial rotation; only v, in a ring."""
     for fmt in q8.FORMATS:
         for dtype, n_head, n_head_kv, dim, n_rot, cols, part in (
             (np.float16, 3, 1, 64, 64, 768, False), (np.float32, 2, 2, 32, 16, 256, False),
@@ -69,7 +73,8 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
                 "n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "n_rot": n_rot,
             }  # fmt: skip
             name = f"{fmt} {np.dtype(dtype).name} heads={n_head}/{n_head_kv} dim={dim} rot={n_rot}"
-            yield Case(f"{name} from={first}", ops, params, limit=1e-7)
+            case = Case(f"{name} from={first}", ops, params, limit=1e-7)
+            yield cache_rows.ring_operands(rng, case, 3) if part else case
 
 
 KERNEL = Kernel("qkv_rope_q8", launch, reference, cases, needs=q8.needs)

@@ -8,7 +8,7 @@ from .rope_launch import cases, launch, rope_and_store
 
 def reference(
     qkv: Array, rope: Array, k: Array, v: Array, step: Array, *,
-    n_head: int, n_head_kv: int, head_dim: int, n_rot: int,
+    n_head: int, n_head_kv: int, head_dim: int, n_rot: int, ring: int = 0,
 ) -> None:
     """Values (i, i + n_rot / 2) of a head rotate by angle i of the position.
 
@@ -16,7 +16,7 @@ def reference(
     """
     half = n_rot // 2
     pairs = slice(0, half), slice(half, n_rot)
-    rope_and_store(qkv, rope, k, v, step, (n_head, n_head_kv, head_dim), *pairs)
+    rope_and_store(qkv, rope, k, v, step, (n_head, n_head_kv, head_dim), *pairs, ring)
 
 
 KERNEL = Kernel("rope_kv_halves", launch, reference, cases)

@@ -22,8 +22,8 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     k, v, size = ops["k"], ops["v"], limits.workgroup(64)
     pairs = [int(params[n]) * int(params["head_dim"]) // 2 for n in ("n_head", "n_head_kv")]
     q_groups, kv_groups = (-(-n // size) for n in pairs)
-    build, types = cache_rows.build(k, v, "KV16"), cache_rows.types(k, v)
-    return Launch(build, (size, *types), (q_groups + 2 * kv_groups, rows, 1))
+    spec = (size, *cache_rows.constants(k, v, params))
+    return Launch(cache_rows.build(k, v, "KV16"), spec, (q_groups + 2 * kv_groups, rows, 1))
 
 
 def rotate(x: Floats, table: Floats, first: Any, second: Any) -> Floats:
@@ -38,21 +38,21 @@ def rotate(x: Floats, table: Floats, first: Any, second: Any) -> Floats:
 
 def rope_and_store(
     qkv: Array, rope: Array, k: Array, v: Array, step: Array,
-    shape: tuple[int, int, int], first: Any, second: Any,
+    shape: tuple[int, int, int], first: Any, second: Any, ring: int,
 ) -> None:
-    """Rotate q of qkv in place, write k (rotated) and v into cache rows pos … pos + n - 1."""
+    """Rotate q of qkv in place, write k (rotated) and v of positions pos … pos + n - 1."""
     n, pos = int(step[words.N]), int(step[words.POS])
     n_head, n_head_kv, dim = shape
     rows = qkv[:n].reshape(n, n_head + 2 * n_head_kv, dim)
     table = rope[pos : pos + n]
     rows[:, :n_head] = rotate(rows[:, :n_head], table, first, second)
     keys = rotate(rows[:, n_head : n_head + n_head_kv], table, first, second)
-    cache_rows.put(k, pos, keys.reshape(n, -1))
-    cache_rows.put(v, pos, rows[:, n_head + n_head_kv :].reshape(n, -1))
+    cache_rows.put(k, pos, keys.reshape(n, -1), ring)
+    cache_rows.put(v, pos, rows[:, n_head + n_head_kv :].reshape(n, -1), ring)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Cache types; whole and partial rotation; one token and a batch in mid-context."""
+    """Cache types; whole and partial rotation; one token and a batch in mid-context; rings."""
     shapes = (
         (1, 0, 9, 3, 64, 64), (5, 7, 4, 2, 128, 96), (3, 2, 3, 3, 20, 20), (2, 1, 4, 1, 80, 80),
     )
@@ -71,4 +71,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
         params = {"n_head": n_head, "n_head_kv": n_head_kv, "head_dim": dim, "n_rot": n_rot}
         limit = max(LIMITS[kind] for kind in mix)
         name = f"{'/'.join(mix)} n={n} pos={pos} heads={n_head}/{n_head_kv} dim={dim}"
-        yield Case(f"{name} rot={n_rot}", ops, params, rows=n, limit=limit)
+        case = Case(f"{name} rot={n_rot}", ops, params, rows=n, limit=limit)
+        yield case
+        if n > 1:
+            yield cache_rows.ring_operands(rng, case, pos + n - 1)

@@ -16,6 +16,7 @@ layout(constant_id = 3) const uint HEAD_DIM = 64u;
 layout(constant_id = 4) const uint K_TYPE = 0u;
 layout(constant_id = 5) const uint V_TYPE = 0u;
 #endif
+layout(constant_id = 6) const uint RING = 0u;  // rows of the caches (cache.glsl)
 
 READS(0, vec4, qkv)
 CACHE(1, k)

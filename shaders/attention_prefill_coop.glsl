@@ -16,6 +16,7 @@ layout(constant_id = 6) const uint TK = 16u;
 layout(constant_id = 7) const uint K_TYPE = 0u;
 layout(constant_id = 8) const uint V_TYPE = 0u;
 #endif
+layout(constant_id = 9) const uint RING = 0u;  // rows of the caches (cache.glsl)
 
 #include "matmul_coop_types.glsl"
 #include "softcap.glsl"

@@ -13,6 +13,7 @@ layout(constant_id = 0) const uint WORKGROUP = 64u;
 layout(constant_id = 1) const uint GROUP = 1u;      // query heads of a workgroup
 layout(constant_id = 2) const uint HEAD_DIM = 64u;  // multiple of 16
 layout(constant_id = 7) const uint MIN_SPLIT = 128u;  // positions that are worth a workgroup
+layout(constant_id = 8) const uint RING = 0u;  // rows of the caches (cache.glsl)
 
 READS(0, vec4, qkv)
 CACHE(1, k)

@@ -1,8 +1,11 @@
 // Where the keys and values of a position lie. A cache has a row per position: its
 // n_head_kv * head_dim values in order. kernels/cache_rows.py describes the same rows in NumPy.
+// Layers that see a window only keep the last RING positions, in rows that are used again and
+// again. The stem declares RING, a specialization constant: without a ring it is 0, and nothing is
+// computed.
 
 // The row of a position
-uint key_row(uint pos) { return pos; }
+uint key_row(uint pos) { return RING == 0u ? pos : pos % RING; }
 
 #ifdef ANY
 // Types of the two caches; the shader declares the specialization constants K_TYPE and V_TYPE.

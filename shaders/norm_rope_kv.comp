@@ -19,6 +19,7 @@ layout(constant_id = 2) const uint V_TYPE = 0u;
 #endif
 layout(constant_id = 3) const uint HEAD_DIM = 64u;
 layout(constant_id = 4) const uint SPAN = 64u;  // a multiple of 64 and of HEAD_DIM
+layout(constant_id = 5) const uint RING = 0u;  // rows of the caches (cache.glsl)
 
 READS(0, float, qkv)
 READS(1, vec2, rope)

@@ -21,6 +21,9 @@ PUSH { uint cols; uint rows; uint y_off; float eps;
     uint n_head; uint n_head_kv; uint head_dim; uint n_rot; uint k_base; uint v_base;
     PLANES(w); } p;
 
+// behind those of matvec_q8.glsl
+layout(constant_id = 6) const uint RING = 0u;  // rows of the caches (cache.glsl)
+
 #include "blocks.glsl"
 #include "dot_q8.glsl"
 #include "matvec_q8.glsl"

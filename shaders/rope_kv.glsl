@@ -9,6 +9,7 @@ layout(constant_id = 0) const uint WORKGROUP = 64u;
 layout(constant_id = 1) const uint K_TYPE = 0u;
 layout(constant_id = 2) const uint V_TYPE = 0u;
 #endif
+layout(constant_id = 3) const uint RING = 0u;  // rows of the caches (cache.glsl)
 
 #include "cache_store.glsl"
 

@@ -177,7 +177,7 @@ def test_no_vulkan_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_contexts_that_do_not_fit() -> None:
     spec: Any = SimpleNamespace(
-        kv_bytes_per_token=lambda kind: {"F16": 1000, "F32": 2000}[kind],
+        kv_bytes=lambda n_ctx, batch, kind: n_ctx * {"F16": 1000, "F32": 2000}[kind],
         ropes=(SimpleNamespace(dims=25),),
     )
     config = RunnerConfig(n_ctx=10, cache_k="f32")

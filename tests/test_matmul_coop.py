@@ -83,27 +83,30 @@ def test_product(vulkan: Device, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "subgroups,dtype,mix",
-    [(1, np.float32, ("F16", "F16")), (4, np.float16, ("F16", "F16")),
-     (1, np.float16, ("Q8_0", "Q4_0")), (1, np.float32, ("Q4_0", "F32"))],
+    "subgroups,dtype,mix,ring",
+    [(1, np.float32, ("F16", "F16"), 0), (4, np.float16, ("F16", "F16"), 0),
+     (1, np.float16, ("Q8_0", "Q4_0"), 0), (1, np.float32, ("Q4_0", "F32"), 0),
+     (4, np.float32, ("F16", "F16"), 83), (1, np.float16, ("Q8_0", "Q4_0"), 83)],
 )  # fmt: skip
-def test_attention(vulkan: Device, subgroups: int, dtype: Any, mix: tuple[str, str]) -> None:
+def test_attention(
+    vulkan: Device, subgroups: int, dtype: Any, mix: tuple[str, str], ring: int
+) -> None:
     """Ragged query tiles, a filled cache, grouped heads and a window; both kinds of results;
-    caches of several types."""
+    caches of several types; rings that begin anew within a tile."""
     needs_lanes(vulkan)
     rng = np.random.default_rng(6)
     n, pos, dim = 70, 21, 16
     ops: dict[str, Array | Matrix] = {
         "qkv": rng.standard_normal((n, 4 * dim)).astype(np.float32),
-        **cache_rows.random_caches(rng, mix, pos + n, dim),
+        **cache_rows.random_caches(rng, mix, ring or pos + n, dim),
         "y": np.zeros((n, 2 * dim), dtype), "step": step_words(n, pos),
     }  # fmt: skip
-    params = {"n_head": 2, "n_head_kv": 1, "head_dim": dim, "scale": 0.25, "window": 40,
-              "softcap": 5.0}  # fmt: skip
+    params = {"n_head": 2, "n_head_kv": 1, "head_dim": dim, "scale": 0.25,
+              "window": 14 if ring else 40, "softcap": 5.0, "ring": ring}  # fmt: skip
     case = Case("attention", ops, params, rows=n, limit=2e-6)
-    caches = Buf("k", (pos + n, dim), mix[0]), Buf("v", (pos + n, dim), mix[1])
+    caches = Buf("k", (ring or pos + n, dim), mix[0]), Buf("v", (ring or pos + n, dim), mix[1])
     build = f"{cache_rows.build(*caches)}.{'HALF' if dtype is np.float16 else 'WIDE'}"
-    spec = (subgroups * LANES, LANES, dim, 32, 16, 16, 16, *cache_rows.types(*caches))
+    spec = (subgroups * LANES, LANES, dim, 32, 16, 16, 16, *cache_rows.constants(*caches, params))
     launch = Launch(build, spec, (-(-n // (16 * subgroups)), 2, 1), LANES)
     result = run_case(vulkan, emulated(attention_prefill_coop.KERNEL, launch), case)
     assert result.ok, (result.nmse, result.note)
