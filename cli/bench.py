@@ -77,7 +77,7 @@ class BenchCommand(Command):
         help="Pause between tests, so that a device can cool down.")
 @option("--record", section=MEASURE, type=Words(ARMS), default="reuse", show_default=True,
         metavar="LIST", help="reuse: recorded sequences are replayed; each: recorded anew for "
-        "every token; both: compared, with the CPU's time per token.")
+        "every token; reuse,each: compared, with the CPU's time per token.")
 @option("--profile", section=MEASURE, is_flag=True,
         help="One more run of each test, with the time of each phase.")
 @option("--roof", section=MEASURE, is_flag=True,

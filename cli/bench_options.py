@@ -124,6 +124,21 @@ class Arm:
     ubatch: int
 
 
+def distinction(arm: Arm, arms: Sequence[Arm]) -> str:
+    """The settings that tell one of `arms` from the others, "" where nothing varies."""
+    def facts(a: Arm) -> tuple[tuple[str, object], ...]:
+        c = a.config
+        return (("", a.path.name), ("", c.device or "auto"), ("math", c.math),
+                ("k", c.cache_k), ("v", c.cache_v), ("batch", c.batch), ("ubatch", a.ubatch),
+                ("threads", c.threads or "auto"))  # fmt: skip
+
+    every = [facts(a) for a in arms]
+    varies = [len({f[i] for f in every}) > 1 for i in range(len(every[0]))]
+    return ", ".join(
+        f"{name} {value}".strip() for (name, value), v in zip(facts(arm), varies, strict=True) if v
+    )
+
+
 def flat(options: dict[str, Any], name: str, default: Any) -> list[Any]:
     """The values of a list option, those of repeated ones together."""
     return list(itertools.chain.from_iterable(options[name])) or [default]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..engine.effect import oddities
-from ..engine.errors import NumericError, UsageError
-from .bench_options import FORMATS, Arm
+from ..engine.errors import UsageError
+from .bench_check import check_arms, check_equal, drawable
+from .bench_options import FORMATS, Arm, distinction
 from .bench_output import Output, make_output
 from .bench_synthetic import open_any
 from .environment import environment
 from .interrupt import EXIT_CODE, Interrupt
-from .loading import describe, load
+from .loading import Model, describe, load
 from .output import StatusLine, note, warn
 from .profile_table import Phases, phase_table
 from .results import Result, Setup, record
@@ -77,8 +77,10 @@ class Bench:
         from ..engine.measure import Stop
 
         try:
+            check_arms(self.arms, self.synthetic)
             for path, arms in groupby(self.arms, key=lambda a: a.path):
                 with open_any(path, self.synthetic) as model:
+                    self.warn_context(model)
                     for arm in arms:
                         config = replace(arm.config, batch=min(arm.config.batch, arm.ubatch))
                         with load(model, config, self.interrupt) as opened:
@@ -98,6 +100,12 @@ class Bench:
             self.status.show("")
             self.finish()
         return 0
+
+    def warn_context(self, model: Model) -> None:
+        """Say which tests go beyond what the model was trained for: they are only timed."""
+        trained = model.spec.n_ctx_train
+        if beyond := [test.name for test in self.tests if test.positions > trained]:
+            warn(f"beyond the {trained} positions of training: {', '.join(beyond)}")
 
     def run_tests(self, setup: Setup) -> None:
         """Every test on one executor."""
@@ -190,7 +198,7 @@ class Bench:
         for file in self.files:
             file.close()
         for result in self.done:
-            comment(result)
+            comment(result, distinction(result.setup.arm, self.arms))
         self.draw()
         if self.options["output"] != "md":
             return
@@ -208,35 +216,12 @@ class Bench:
             write("\n" + curve(self.done))
 
 
-def drawable(options: dict[str, Any]) -> None:
-    """UsageError for names of files that --report and --plot cannot write."""
-    for name, suffixes in (("report", (".html", ".htm")), ("plot", (".svg", ".png"))):
-        if options[name] and Path(options[name]).suffix not in suffixes:
-            raise UsageError(f"--{name} {options[name]}: the name must end in "
-                             f"{' or '.join(suffixes)}")  # fmt: skip
-        if options[name] and not Path(options[name]).expanduser().absolute().parent.is_dir():
-            raise UsageError(f"--{name} {options[name]}: there is no such folder")
-    if str(options["plot"]).endswith(".png") and importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("--plot FILE.png needs matplotlib (pip install matplotlib); .svg needs "
-                         "nothing")  # fmt: skip
+def comment(result: Result, settings: str) -> None:
+    """Median and range on stderr, and a warning where the mean says little.
 
-
-def check_equal(test: Test, samples: dict[str, list[Sample]]) -> None:
-    """Recorded anew or not, the tokens must be the same. Raises NumericError."""
-    drawn = {record: found[0].ids for record, found in samples.items()}
-    first, *others = drawn.items()
-    for other, ids in others:
-        if ids != first[1]:
-            pairs = zip(ids, first[1], strict=False)
-            at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ids), len(first[1])))
-            raise NumericError(
-                f"{test.name}: token {at} differs between --record {other} and {first[0]}"
-            )
-
-
-def comment(result: Result) -> None:
-    """Median and range on stderr, and a warning where the mean says little."""
-    s, name = result.summary, result.name
+    `settings` tells the executors of one test apart, "" where there is one.
+    """
+    s, name = result.summary, f"{result.name} ({settings})" if settings else result.name
     note(f"{name}: median {s.median:.2f}, min {s.min:.2f}, max {s.max:.2f} t/s")
     for text in oddities(result.rates):
         note(f"{name}: {text}")

@@ -127,7 +127,8 @@ class Session:
         """Why it ended, where time went, and the rates as the last line."""
         stats, job = self.stats, self.job
         if stats.bad_logits:
-            warn(f"logits were NaN or infinite {stats.bad_logits} times and were left out; "
+            times = "once" if stats.bad_logits == 1 else f"{stats.bad_logits} times"
+            warn(f"logits were NaN or infinite {times} and were left out; "
                  "'kompute-llm validate -m MODEL' looks for the cause")
         if stats.finish is Finish.CONTEXT:
             note(f"the context of {opened.runner.n_ctx} tokens is full (-c sets it)")

@@ -25,8 +25,9 @@ def open_runner(
 ) -> Opened:  # fmt: skip
     """Load a model where `config.device` says; the notes say what was chosen and why.
 
-    Raises DeviceError for a device that is not there or fails, ContextError for a KV cache that
-    its memory cannot hold, UsageError for options that the model cannot follow.
+    Raises UsageError for a device that is not there and for options that the model cannot
+    follow, DeviceError for a device that fails, ContextError for a KV cache that its memory
+    cannot hold.
     """
     spec = spec.with_expert_top_p(config.expert_top_p)
     which = (config.device or "").strip().casefold()
@@ -41,6 +42,15 @@ def open_runner(
     if gpu is None:
         return _open_cpu(container, spec, config, progress, notify, f"{why}: using the CPU")
     return _open_vulkan(container, spec, config, progress, gpu)
+
+
+def check_device(which: str | None) -> None:
+    """Raise what open_runner would for the name of a device, before a model is loaded."""
+    name = (which or "").strip().casefold()
+    if name not in ("", "cpu"):
+        from .device_info import choose
+
+        choose(None if name == ANY_VULKAN else name)
 
 
 def find_gpu() -> tuple[DeviceInfo | None, str]:

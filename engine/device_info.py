@@ -9,7 +9,7 @@ from typing import Any
 
 from ..kernels.limits import Limits
 from . import layer
-from .errors import DeviceError
+from .errors import DeviceError, UsageError
 
 # VkPhysicalDeviceType, and the order of preference: least is best.
 _TYPES = ("other", "integrated", "discrete", "virtual", "cpu")
@@ -190,7 +190,8 @@ def list_devices() -> tuple[DeviceInfo, ...]:
 def choose(spec: str | None = None, infos: Sequence[DeviceInfo] | None = None) -> DeviceInfo:
     """The device with index or name part `spec`; None: the best, a GPU before software.
 
-    Raises DeviceError with the list of devices when none fits or the one named is unusable.
+    Raises UsageError with the list of devices when none fits, DeviceError when no device is
+    there or the one named is unusable.
     """
     infos = list_devices() if infos is None else infos
     if not infos:
@@ -208,7 +209,7 @@ def choose(spec: str | None = None, infos: Sequence[DeviceInfo] | None = None) -
     else:
         fit = [d for d in infos if spec.casefold() in f"{d.name} {d.driver}".casefold()]
     if not fit:
-        raise DeviceError(f"There is no device '{spec}'. Devices: {known}")
+        raise UsageError(f"there is no device '{spec}'; devices: {known}")
     usable = [d for d in fit if not d.usable]
     if not usable:
         raise DeviceError(f"No usable Vulkan device. Devices: {known}")

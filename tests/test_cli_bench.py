@@ -15,6 +15,7 @@ from fixtures import Model, write_tiny
 from cli import invoke
 from kompute_llm.cli import bench_run
 from kompute_llm.engine import choice, measure
+from kompute_llm.engine.device import Device
 from kompute_llm.engine.measure import Sample
 
 
@@ -233,3 +234,25 @@ def test_curve(script: Script, tiny: Path) -> None:
     assert lines[0] == "pp: median t/s"
     assert [line.split()[0] for line in lines[1:]] == ["pp1", "pp2", "pp4"]
     assert "a curve needs" in invoke("bench", tiny, "pp1", "-r", 1, "--curve").stdout
+
+
+def test_settings_are_told_apart(script: Script, tiny: Path) -> None:
+    """Lines on stderr name what varies, and nothing else."""
+    r = invoke("bench", tiny, "pp4", "-r", 1, "-ctk", "f16,f32", "-t", "1,2")
+    found = [line.partition(":")[0] for line in r.stderr.splitlines() if "median" in line]
+    assert found == [f"pp4 (k {k}, threads {t})" for k in ("f16", "f32") for t in (1, 2)]
+
+
+def test_later_arms_are_checked_first(script: Script, tiny: Path, vulkan: Device) -> None:
+    """A model or device that is not there costs no measurement of those before it."""
+    for args, code in ((("-m", "absent.gguf"), 1), (("--device", "cpu,absent"), 2)):
+        r = invoke("bench", "-m", tiny, *args, "pp4", "-r", 1)
+        assert (r.exit_code, r.stdout) == (code, "")
+        assert "absent" in r.stderr
+    assert not script.calls
+
+
+def test_beyond_training(script: Script, tmp_path: Path) -> None:
+    short = write_tiny(tmp_path / "short.gguf", n_embd=256, n_head=2, n_ctx=8)
+    r = invoke("bench", "-m", short, "pp4", "tg1@d8", "-r", 1, "--no-warmup")
+    assert "warning: beyond the 8 positions of training: tg1@d8" in r.stderr

@@ -11,7 +11,7 @@ from cli import invoke
 from kompute_llm.engine import device_info
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.device_info import DeviceInfo, choose, mark_duplicates, parse
-from kompute_llm.engine.errors import DeviceError
+from kompute_llm.engine.errors import DeviceError, UsageError
 
 GIB = 1 << 30
 OTHER, INTEGRATED, DISCRETE, VIRTUAL, CPU = range(5)
@@ -113,7 +113,7 @@ def test_choose() -> None:
     assert choose("0", found).name == "llvmpipe"
     assert choose("RADEON", found).index == 1
     for wrong in ("3", "arc", "-1"):
-        with pytest.raises(DeviceError, match=r"no device '.*0: llvmpipe; 1: Radeon 780M; 2: Ge"):
+        with pytest.raises(UsageError, match=r"no device '.*0: llvmpipe; 1: Radeon 780M; 2: Ge"):
             choose(wrong, found)
     with pytest.raises(DeviceError, match="No Vulkan device"):
         choose(None, ())
