@@ -8,6 +8,7 @@ so that stacks too large for one binding take a dispatch each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -69,20 +70,28 @@ def inner(
 # --- launches ----------------------------------------------------------------------------------
 
 
-def down_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
-    """The columns of all slots are one row: long, so two groups share it where rows are few."""
-    few = rows * lanes < units * 1024
-    return Tiling(1 if few else 2, 2 if few and chunks >= 4 * lanes else 1, 2)
+@dataclass(frozen=True)
+class ExpertTiling(Tiling):
+    """A tiling and the workgroup that it wants."""
+
+    workgroup: int = 256
 
 
-def gate_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
-    """Two matrices per row keep enough loads in flight."""
-    return Tiling(2 if rows * lanes >= units * 1024 else 1)
+def down_tiling(rows: int, chunks: int, lanes: int, units: int) -> ExpertTiling:
+    """The columns of all slots are one row: long, as those of products into the residual stream."""
+    t = q8.add_tiling(rows, chunks, lanes, units)
+    return ExpertTiling(t.rows, t.ksplit, t.unroll)
+
+
+def gate_tiling(rows: int, chunks: int, lanes: int, units: int) -> ExpertTiling:
+    """As gates and ups of dense networks with the rows of all slots."""
+    t = q8.swiglu_tiling(rows, chunks, lanes, units)
+    return ExpertTiling(t.rows, t.ksplit, t.unroll)
 
 
 def launch_q8(
     ops: Mapping[str, Shaped], params: Params, limits: Limits,
-    tiling: Callable[[int, int, int, int], Tiling], slots: int, grid_slots: int, chunks: int,
+    tiling: Callable[[int, int, int, int], ExpertTiling], slots: int, grid_slots: int, chunks: int,
 ) -> Launch:
     """Rows along x in whole groups of 16, slots along y."""
     rows = int(params["rows"])
@@ -90,7 +99,7 @@ def launch_q8(
     while lanes > 8 and lanes // 2 >= chunks:
         lanes //= 2
     t = tiling(rows * grid_slots, chunks, lanes, limits.units)
-    size = max(limits.workgroup(256), subgroup * t.ksplit)
+    size = max(limits.workgroup(t.workgroup), subgroup * t.ksplit)
     per = t.rows
     while size // lanes // t.ksplit * per < q8.GROUP:
         if size * 2 <= limits.most:
@@ -98,7 +107,7 @@ def launch_q8(
         else:
             per *= 2
     grid = (-(-rows // (size // lanes // t.ksplit * per)), grid_slots, 1)
-    spec = (size, lanes, per, subgroup, t.unroll, t.ksplit, slots)
+    spec = (size, lanes, per, subgroup, t.unroll, t.ksplit, slots, int(params["cols"]) // 32)
     return Launch(ops["w"].format_name, spec, grid, subgroup)
 
 

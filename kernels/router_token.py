@@ -12,14 +12,33 @@ from .limits import Limits
 from .reference import product, rms_normalise, row_chunks, step_words, vector
 from .routing import RULES, case_bias, choose, f32_matrix, spec
 
+MOST_EACH = 16  # experts of a lane
+
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """A workgroup per expert, or per few of them where there are many more than compute units."""
+    if by_subgroups(params, limits):
+        return launch_subgroups(params, limits)
     experts, size = int(params["experts"]), limits.workgroup(128)
     per = 1
     while per < 4 and experts > 4 * per * limits.units:
         per *= 2
-    return Launch("", (*spec(params, size), per), (-(-experts // per), 1, 1))
+    return Launch("SG0", (*spec(params, size), per), (-(-experts // per), 1, 1))
+
+
+def by_subgroups(params: Params, limits: Limits) -> bool:
+    """Whether one subgroup can choose: no groups, a lane per slot, few experts per lane."""
+    size = limits.subgroup_size
+    few = int(params["used"]) <= size and int(params["experts"]) <= MOST_EACH * size
+    return limits.subgroups and int(params["groups"]) == 1 and few
+
+
+def launch_subgroups(params: Params, limits: Limits) -> Launch:
+    """A workgroup per expert; at most some 6 vectors of each operand in an invocation."""
+    experts, cols, subgroup = int(params["experts"]), int(params["cols"]), limits.subgroup_size
+    size = limits.workgroup(128 if cols <= 2048 else 256, subgroup)
+    constants = (*spec(params, size), subgroup, cols)
+    return Launch("SG1", constants, (experts, 1, 1), subgroup)
 
 
 def reference(

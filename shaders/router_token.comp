@@ -3,7 +3,13 @@
 // Norm, router product and choice of experts of one token in one dispatch: a workgroup makes the
 // logits of PER experts, and the one that finishes last chooses. `arrived` counts the finished
 // ones; the last sets it back to zero.
-// spec: 5 PER
+// build: [SG0|SG1]
+// spec: 5 PER (SG0)
+#ifdef SG1
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "types.glsl"
 #include "step.glsl"
 
@@ -18,6 +24,9 @@ READS(7, uint, step)
 PUSH { uint cols; float eps; uint gating; uint groups_used; uint group_best; float scale;
     float sum_floor; float top_p; PLANES(g); PLANES(w); PLANES(b); } p;
 
+#ifdef SG1
+#include "router_lanes.glsl"
+#else
 #include "router.glsl"
 
 layout(constant_id = 5) const uint PER = 1u;
@@ -61,3 +70,4 @@ void main() {
     barrier();
     choose(0u, t);
 }
+#endif

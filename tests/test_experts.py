@@ -16,9 +16,11 @@ from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import ModelError, UsageError
 from kompute_llm.engine.forward import Forward
+from kompute_llm.engine.harness import can_run, run_case
 from kompute_llm.engine.plan import Dispatch, Phase
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.vulkan import VulkanRunner
+from kompute_llm.kernels import experts_cases, experts_q8_down
 
 LOGITS = dict(np.load(Path(__file__).parent / "data" / "expert_logits.npz"))
 IDS = LOGITS["ids"].tolist()
@@ -201,3 +203,20 @@ def test_missing_and_left_over_tensors(tmp_path: Path) -> None:
     model.tensors["blk.2.ffn_down_chexps.weight"] = down
     with written(model, tmp_path) as c, pytest.raises(ModelError, match="ffn_down_chexps"):
         model_spec(c)
+
+
+def test_more_slots_than_lanes(vulkan: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Routes that a subgroup cannot hold lie in shared memory."""
+    if not can_run(vulkan, experts_q8_down.KERNEL):
+        pytest.skip("no packed dot products or subgroups")
+    four, slots = experts_cases.case_route, 4 * vulkan.limits.subgroup_size
+    monkeypatch.setattr(experts_cases, "SLOTS", 4)
+
+    def route(rng: np.random.Generator, experts: int, first: int) -> Any:
+        out = np.concatenate([four(rng, experts, first) for _ in range(slots // 4)], axis=1)
+        monkeypatch.setattr(experts_cases, "SLOTS", slots)  # for the operands that follow
+        return out
+
+    monkeypatch.setattr(experts_cases, "case_route", route)
+    case = next(iter(experts_q8_down.KERNEL.cases(np.random.default_rng(3))))
+    assert run_case(vulkan, experts_q8_down.KERNEL, case).ok
