@@ -23,7 +23,7 @@ from .options import (
 )
 from .output import note
 from .validate_choice import Chosen, choose, show
-from .validate_report import Report, targets, write
+from .validate_report import INTERRUPTED, Report, targets, write
 from .validate_run import ALL, NONE, SAMPLE, Run
 
 EXAMPLES = """\
@@ -135,10 +135,10 @@ class Validation:
             else:
                 check.run(self.stop, self.report)
         if self.stop.pressed:
-            self.report.notes.append("interrupted")
+            self.report.notes.append(INTERRUPTED)
         write(self.report, self.files)
         if self.stop.pressed:
-            note("interrupted")
+            note(INTERRUPTED)
             return EXIT_CODE
         return 1 if self.report.failed else 0
 
@@ -156,6 +156,7 @@ class Validation:
             self.report.device = device.info
             self.stop.raising = False
             run = Run(device, self.seed, self.stop)
+            self.stop.on_forced = lambda: self.forced(run)
             try:
                 if bench:
                     from .validate_bench import bench as measure
@@ -168,6 +169,12 @@ class Validation:
                         self.say(f"{device.info.name} lacks what these need: {', '.join(left_out)}")
             finally:
                 run.report(self.report, self.options["verbose"])
+
+    def forced(self, run: Run) -> None:
+        """What is done, before the process ends in the middle of a long check."""
+        run.report(self.report, self.options["verbose"])
+        self.report.notes.append(INTERRUPTED)
+        write(self.report, self.files)
 
     def shapes(self, run: Run, software: bool) -> None:
         """The primitives, as many of their checks as asked for."""

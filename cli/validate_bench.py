@@ -36,14 +36,16 @@ def bench(run: Run, chosen: Chosen, report: Report) -> None:
     for i, p in enumerate(chosen.primitives):
         checks = chosen.checks(p, runnable(device, p))
         checks = checks if chosen.patterns else [c for c in checks if c.timed]
-        for k, check in enumerate(checks):
-            if run.stop.pressed:
-                break
-            run.tell(f"primitive {i + 1} of {len(chosen.primitives)}",
-                     f"{p.name}: {k + 1} of {len(checks)}: {check.name}")  # fmt: skip
-            results = list(checker.results(p, [check], unheard, lambda: False))
-            run.add(p.name, results, 0.0)
-            found.append(timed(device, p.name, check.name, check.chain(run.seed, p.name), loader))
+        with run.group(p.name) as group:
+            for k, check in enumerate(checks):
+                if run.stop.pressed:
+                    break
+                run.tell(f"primitive {i + 1} of {len(chosen.primitives)}",
+                         f"{p.name}: {k + 1} of {len(checks)}: {check.name}")  # fmt: skip
+                for r in checker.results(p, [check], unheard, lambda: False):
+                    run.add(group, r)
+                chain = check.chain(run.seed, p.name)
+                found.append(timed(device, p.name, check.name, chain, loader))
     run.status.show("")
     rows = [row(t, roof) for t in found]
     last = f"roof: {roof.read / 1e9:.0f} GB/s read, measured {roof.measured}" if roof else ""

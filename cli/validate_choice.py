@@ -65,7 +65,8 @@ def choose(only: Sequence[str]) -> Chosen:
     all_k: list[Kernel] = []
     all_p: list[Primitive] = []
     for pattern in patterns:
-        found = named([x.name for x in (*kernels, *primitives)], pattern)
+        names = [*(k.name for k in kernels), *(p.name for p in primitives)]
+        found = named(names, pattern)
         k = [x for x in kernels if x.name in found]
         p = [x for x in primitives if x.name in found or _has_case(x, pattern)]
         if not (k or p):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..engine.device_info import DeviceInfo
     from ..engine.harness import CaseResult
 
+INTERRUPTED = "interrupted"  # the note of a run that Ctrl-C ended
 LIMITS = ("subgroup_size", "shared_bytes", "workgroup_invocations", "storage_range",
           "compute_units", "int_dot", "coopmat", "subgroups")  # fmt: skip
 
@@ -89,11 +90,12 @@ class Report:
 
     def markdown(self) -> str:
         """Facts and tables; ready for an issue."""
-        verdict = f"{self.failed} failed" if self.failed else "all passed"
+        good = "interrupted, none failed" if INTERRUPTED in self.notes else "all passed"
+        verdict = f"{self.failed} failed" if self.failed else good
         lines = [f"### kompute-llm validate: {verdict}", ""]
         lines += [f"- {name}: {text}" for name, text in self.facts().items()]
         lines += [f"- note: {text}" for text in self.notes]
-        for s in self.sections:
+        for s in (s for s in self.sections if s.rows):
             lines += ["", f"#### {s.title}", "", *markdown_table(s)]
             lines += ["", s.last] if s.last else []
         return "\n".join(lines) + "\n"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .interrupt import Interrupt
@@ -23,14 +25,34 @@ CASES = ("check", "case", "build", "NMSE", "max rel", "limit", "verdict", "note"
 CASES_RIGHT = "lllrrrll"
 
 
+@dataclass
+class Group:
+    """The results of one kernel or primitive, and the seconds that they took."""
+
+    name: str
+    results: list[CaseResult] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def cells(self) -> tuple[str, ...]:
+        """A line of the summary: the case nearest to its limit stands for all."""
+        bad = sum(not r.ok for r in self.results)
+        verdict = "FAIL" if bad == len(self.results) else f"{bad} FAIL" if bad else "ok"
+        worst = max(self.results, key=ratio)
+        return (self.name, str(len(self.results)), *figures(worst), f"{self.seconds:.1f}", verdict)
+
+
 class Run:
     """Collects results on one open device."""
 
     def __init__(self, device: Device, seed: int, stop: Interrupt) -> None:
         self.device, self.seed, self.stop = device, seed, stop
-        self.results: list[CaseResult] = []
-        self.summary: list[tuple[str, ...]] = []
+        self.groups: list[Group] = []
         self.status = StatusLine()
+
+    @property
+    def results(self) -> list[CaseResult]:
+        """All of them."""
+        return [r for group in self.groups for r in group.results]
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[str]:
         """Every case of each kernel; returns the names of those that the device cannot run."""
@@ -43,13 +65,12 @@ class Run:
             if not can_run(self.device, kernel):
                 left_out.append(kernel.name)
                 continue
-            start, found = time.perf_counter(), []
-            for case in kernel.cases(np.random.default_rng(self.seed)):
-                if self.stop.pressed:
-                    break
-                self.tell(f"kernel {i + 1} of {len(kernels)}", f"{kernel.name}: {case.name}")
-                found.append(run_case(self.device, kernel, case))
-            self.add(kernel.name, found, time.perf_counter() - start)
+            with self.group(kernel.name) as group:
+                for case in kernel.cases(np.random.default_rng(self.seed)):
+                    if self.stop.pressed:
+                        break
+                    self.tell(f"kernel {i + 1} of {len(kernels)}", f"{kernel.name}: {case.name}")
+                    self.add(group, run_case(self.device, kernel, case))
         return left_out
 
     def primitives(self, chosen: Chosen, shapes: str) -> tuple[int, int]:
@@ -67,33 +88,36 @@ class Run:
                 continue
             ran += len(checks)
             where = f"primitive {i + 1} of {len(chosen.primitives)}"
-            start = time.perf_counter()
 
             def tell(name: str, where: str = where, primitive: str = primitive.name) -> None:
                 self.tell(where, f"{primitive}: {name}")
 
-            found = list(checker.results(primitive, checks, tell, lambda: self.stop.pressed))
-            self.add(primitive.name, found, time.perf_counter() - start)
+            with self.group(primitive.name) as group:
+                for r in checker.results(primitive, checks, tell, lambda: self.stop.pressed):
+                    self.add(group, r)
         return ran, able
+
+    @contextmanager
+    def group(self, name: str) -> Iterator[Group]:
+        """A kernel or primitive at work."""
+        start = time.perf_counter()
+        self.groups.append(Group(name))
+        try:
+            yield self.groups[-1]
+        finally:
+            self.groups[-1].seconds = time.perf_counter() - start
 
     def tell(self, where: str, what: str) -> None:
         """The line of progress."""
         bad = sum(not r.ok for r in self.results)
         self.status.show(f"{where}{f', {bad} failed' if bad else ''}: {what}")
 
-    def add(self, name: str, found: list[CaseResult], seconds: float) -> None:
-        """Keep the results of one kernel or primitive; failures are said at once."""
-        if not found:
-            return
-        for r in found:
-            if not r.ok:
-                self.status.show("")
-                note(f"failed: {r.kernel}: {r.case}: {reason(r)}")
-        worst = max(found, key=ratio)
-        bad = sum(not r.ok for r in found)
-        verdict = "FAIL" if bad == len(found) else f"{bad} FAIL" if bad else "ok"
-        self.summary.append((name, str(len(found)), *figures(worst), f"{seconds:.1f}", verdict))
-        self.results += found
+    def add(self, group: Group, r: CaseResult) -> None:
+        """Keep a result; failures are said at once."""
+        group.results.append(r)
+        if not r.ok:
+            self.status.show("")
+            note(f"failed: {r.kernel}: {r.case}: {reason(r)}")
 
     def report(self, report: Report, every: bool) -> None:
         """The tables: a line for each kernel and primitive, then cases: all, or the failed ones."""
@@ -104,8 +128,9 @@ class Run:
         records = [record(r) for r in self.results]
         last = f"{len(records)} cases, {len(bad)} failed"
         shown = self.results if every else bad
-        summary = Section("summary", "Kernels and primitives", COLUMNS, self.summary, RIGHT,
-                          (), "" if shown else last)  # fmt: skip
+        lines = [g.cells() for g in self.groups if g.results]
+        summary = Section("summary", "Kernels and primitives", COLUMNS, lines, RIGHT, (),
+                          "" if shown else last)  # fmt: skip
         report.add(summary, len(bad))
         title = "Cases" if every else "Failed cases"
         rows = [row(r) for r in shown]
