@@ -14,6 +14,7 @@ from ..kernels import (
     mla_compress_q8,
     mla_prefill,
     mla_prefill_chosen,
+    mla_prefill_coop,
     mla_query,
     mla_rows,
     mla_values,
@@ -193,6 +194,20 @@ def batch_queries(b: BatchBuilder, a: Buf, layer: int) -> Buf:
     return q
 
 
+def batch_core(b: BatchBuilder, q: Buf, cache: Buf, label: str) -> Buf:
+    """Weighted sums of latents (batch, heads * rank), on matrix cores in their form."""
+    m, (most, chosen) = sizes(b), sparse(b)
+    name, width = f"mla.latent.{m.heads * m.rank}", m.heads * m.rank
+    core: Push = {"heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "scale": b.spec.attn_scale}
+    core |= {"most": most} if chosen else {}
+    cores = b.opts.coop_attention and not chosen
+    dense = mla_prefill_coop.KERNEL if cores else mla_prefill.KERNEL
+    y = b.factor(name, width) if cores else b.buf(name, width)
+    kernel = mla_prefill_chosen.KERNEL if chosen else dense
+    b.add(kernel, Phase.CORE, label + "attention", core, q=q, k=cache, y=y, **chosen)
+    return y
+
+
 def batch_latent(b: BatchBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None:
     """The absorbed form for a batch."""
     m, a, cache = sizes(b), products_buf(b), latent_cache(b, layer)
@@ -214,12 +229,7 @@ def batch_latent(b: BatchBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     h = b.weights.vector(w.label + "attn_kv_a_norm.weight", m.rank)
     b.add(mla_rows.KERNEL, Phase.Q_PREP, w.label + "rope", row, a=a, b=plain, h=h,
           rope=b.rope(layer), q=q, k=cache)  # fmt: skip
-    latent = b.buf(f"mla.latent.{m.heads * m.rank}", m.heads * m.rank)
-    most, chosen = sparse(b)
-    core: Push = {"heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "scale": b.spec.attn_scale}
-    core |= {"most": most} if chosen else {}
-    kernel = mla_prefill_chosen.KERNEL if chosen else mla_prefill.KERNEL
-    b.add(kernel, Phase.CORE, w.label + "attention", core, q=q, k=cache, y=latent, **chosen)
+    latent = batch_core(b, q, cache, w.label)
     values: Push = {
         "cols": m.rank, "rows": m.value, "x_stride": latent.cols, "y_stride": y.cols, "y_off": 0,
         "x_head": m.rank, "y_head": m.value, "groups": m.heads,

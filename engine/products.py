@@ -14,6 +14,7 @@ from ..kernels import (
     attention_tiles_q8,
     matmul_coop,
     matvec_int8,
+    mla_prefill_coop,
     q8,
 )
 from .arena import binding_limit
@@ -106,14 +107,16 @@ def choose_splits(units: int, n_head_kv: int) -> int:
 def _attends_on_matrix_cores(
     products: Products, spec: ModelSpec, device: Device, caches: tuple[str, str]
 ) -> bool:
-    """Whether batches attend on matrix cores: a head size that fits, and no float32 cache,
-    which is asked for where float16 is not exact enough."""
-    return (
-        products.batches == "f16"
-        and "f32" not in caches
-        and attention_prefill_coop.needs(device.limits)
-        and all(
-            attention_prefill_coop.suits(s.head_dim, device.limits) for s in spec.layers
-            if s.head_dim <= attention_prefill_coop.MAX_DIM
-        )
+    """Whether batches attend on matrix cores: a size of heads or latents that fits, and no float32
+    cache, which is asked for where float16 is not exact enough."""
+    if (
+        products.batches != "f16" or "f32" in caches
+        or not attention_prefill_coop.needs(device.limits)
+    ):  # fmt: skip
+        return False
+    if spec.mla:
+        return mla_prefill_coop.suits(spec.mla.rank, spec.mla.n_rot, device.limits)
+    return all(
+        attention_prefill_coop.suits(s.head_dim, device.limits) for s in spec.layers
+        if s.head_dim <= attention_prefill_coop.MAX_DIM
     )

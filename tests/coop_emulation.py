@@ -118,6 +118,9 @@ def emulation(stem: str, build: str) -> str:
         (r"\[\[unroll\]\]", ""),  # sooner compiled; arrays may lie in memory here
     ):
         text = re.sub(real, plain, text)
+    head, found, body = text.partition("#define ONE gl_NumWorkGroups.z\n")
+    loops = re.compile(r"; (\w+) < ([A-Z]{2,}); \1\+\+\)")
+    text = head + found + loops.sub(r"; \1 < \2 * ONE; \1++)", body)
     for name in re.findall(r"^shared uvec4 (\w+)\[", text, re.M):
         # after the array and after the functions that loads and stores of it call
         block = HALVES if half else FLOATS
