@@ -38,15 +38,18 @@ HALVES, MIXES = ("F16", "F16"), (("F32", "F32"), ("Q8_0", "Q8_0"), ("Q8_0", "Q4_
 
 @dataclass(frozen=True)
 class Heads:
-    """Query heads, key/value heads, their size, a window (0: none)."""
+    """Query heads, key/value heads, their size, a window and rows of a ring (0: none)."""
 
     count: int
     kv: int
     dim: int
     window: int = 0
+    ring: int = 0
 
     def __str__(self) -> str:
-        return f"{self.count}/{self.kv}x{self.dim}" + (f" window={self.window}" * (self.window > 0))
+        text = f"{self.count}/{self.kv}x{self.dim}"
+        text += f" window={self.window}" if self.window else ""
+        return text + (f" ring={self.ring}" if self.ring else "")
 
     @property
     def width(self) -> int:
@@ -60,19 +63,25 @@ class Heads:
             "scale": self.dim**-0.5, "window": self.window,
         }  # fmt: skip
         bounded = any(name == "softcap" for name, _ in kernel.interface.push)
-        return found | ({"softcap": 0.0} if bounded else {})
+        return found | ({"softcap": 0.0} if bounded else {}) | self.rows
+
+    @property
+    def rows(self) -> dict[str, int | float]:
+        """What kernels have to know of the caches' rows."""
+        return {"ring": self.ring} if self.ring else {}
 
 
 LLAMA, QWEN, SMALL = Heads(32, 8, 128), Heads(64, 8, 128), Heads(9, 3, 64)
 GEMMA, WINDOW = Heads(8, 4, 256, 1024), Heads(32, 8, 128, 512)
-ALL_HEADS = (LLAMA, QWEN, SMALL, GEMMA, WINDOW)
+RING = Heads(8, 4, 256, 1024, 1088)
+ALL_HEADS = (LLAMA, QWEN, SMALL, GEMMA, WINDOW, RING)
 
 
 def in_cache(rng: np.random.Generator, h: Heads, mix: Mix, n: int, length: int) -> dict[str, Any]:
     """Queries of n tokens at the end of a context, and the caches."""
     return {
         "qkv": normal(rng, n, h.width), "step": step_words(n, length - n),
-        **cache_rows.random_caches(rng, mix, length, h.kv * h.dim),
+        **cache_rows.random_caches(rng, mix, h.ring or length, h.kv * h.dim),
     }  # fmt: skip
 
 
@@ -126,7 +135,7 @@ def decode_checks(room: int) -> Iterator[Check]:
 def prefill_checks(room: int) -> Iterator[Check]:
     """Both kernels: few tokens at 2,000 positions, a batch from the start, caches."""
     for kernel in (attention_prefill.KERNEL, attention_prefill_coop.KERNEL):
-        tokens = zip(ALL_HEADS, (2, 4, 8, 11, 8), strict=True)
+        tokens = zip(ALL_HEADS, (2, 4, 8, 11, 8, 8), strict=True)
         cases = [(h, HALVES, n, POSITIONS) for h, n in tokens]
         cases += [(LLAMA, HALVES, 64, 64), (WINDOW, HALVES, 11, POSITIONS)]
         cases += [(QWEN, mix, 8, POSITIONS) for mix in MIXES]
@@ -153,7 +162,7 @@ def store(kernel: Kernel, h: Heads, mix: Mix, n: int, rng: np.random.Generator) 
     rows = sum(int(ops[name][:n].nbytes) for name in ("k", "v", "rope"))
     traffic = rows + 2 * n * h.width * 4
     params: dict[str, int | float] = {
-        "n_head": h.count, "n_head_kv": h.kv, "head_dim": h.dim, "n_rot": h.dim,
+        "n_head": h.count, "n_head_kv": h.kv, "head_dim": h.dim, "n_rot": h.dim, **h.rows,
     }  # fmt: skip
     if kernel is not norm_rope_kv.KERNEL:
         return chain_of(ops, [Link(kernel, params, n)], "qkv", "k", "v",
@@ -189,7 +198,7 @@ def rope_checks(mixes: Sequence[Mix], room: int) -> Iterator[Check]:
     """All kernels: one token and several, types of caches."""
     for kernel in (rope_kv.KERNEL, rope_kv_halves.KERNEL, norm_rope_kv.KERNEL):
         for mix in mixes:
-            for h, n in ((QWEN, 1), (GEMMA, 11)):
+            for h, n in ((QWEN, 1), (RING, 11)):
                 yield Check(f"{kernel.name} {h} S={n} {'/'.join(mix).lower()}", (kernel,),
                             partial(store, kernel, h, mix, n))  # fmt: skip
 

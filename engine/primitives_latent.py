@@ -174,10 +174,10 @@ def latent_checks(room: int) -> Iterator[Check]:
             yield Check(f"{name} cache {'f16' if half else 'f32'}", kernels,
                         partial(absorbed, int8, fmt, h, length, half, room),
                         timed=h is LARGE)  # fmt: skip
-    for n in (2, 11):
+    for n, h in ((2, SMALL), (2, LARGE), (11, LARGE)):
         for half in (True, False):
-            name = f"prefill {LARGE} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"
-            make = partial(prefill, LARGE, n, POSITIONS, half)
+            name = f"prefill {h} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"
+            make = partial(prefill, h, n, POSITIONS, half)
             yield Check(name, (mla_prefill.KERNEL,), make)
 
 

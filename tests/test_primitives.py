@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from kompute_llm.engine import primitives_latent as latent
 from kompute_llm.engine.arena import binding_limit
 from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
-from kompute_llm.engine.harness import Errors, can_run, measure
+from kompute_llm.engine.harness import Errors, can_run, measure, push_values, shape_of
 from kompute_llm.engine.harness_bench import copies_of, timed
 from kompute_llm.engine.harness_chain import (
     Bound,
@@ -40,6 +41,7 @@ from kompute_llm.engine.primitives import (
     weight,
 )
 from kompute_llm.kernels import matvec, norm_matvec_q8, q8, rmsnorm
+from kompute_llm.kernels.limits import Limits
 from kompute_llm.kernels.reference import random_matrix, step_words
 
 PRIMITIVES = all_primitives()
@@ -68,6 +70,36 @@ def test_checks_are_what_they_say(primitive: Primitive) -> None:
         assert {link.kernel.name for link in chain.links} <= {k.name for k in check.kernels}
         assert {o.name for o in chain.outputs} <= set(chain.operands)
         assert chain.bytes > 0
+
+
+BIG = Limits(
+    workgroup_invocations=1024, workgroup_size=(1024, 1024, 64), shared_bytes=49152,
+    subgroup_size=32, subgroup_count=32, subgroup_arithmetic=True, full_subgroups=True,
+    int_dot=True, coopmat=True, compute_units=100,
+)  # fmt: skip
+
+
+@each
+def test_every_kernel_gets_what_it_needs(primitive: Primitive) -> None:
+    """Launches and push words of all kernels, also of those that no software device runs."""
+    seen = set()
+    for check in primitive.checks(ROOM):
+        heavy = ("F32", "16384", "64 heads", "K=8 2048x6144")
+        if check.kernels in seen or any(word in check.name for word in heavy):
+            continue
+        seen.add(check.kernels)
+        chain = check.chain(1, primitive.name)
+        for link in chain.links:
+            ops = chain.operands_of(link)
+            shapes = {n: shape_of(n, v) for n, v in ops.items()}
+            launch = link.kernel.launch(shapes, link.params, link.rows, BIG)
+            assert launch.build in link.kernel.interface.builds
+            given = push_values(link.kernel, ops, link.params)
+            assert {name for name, _ in link.kernel.interface.push} <= set(given)
+            asked = inspect.signature(link.kernel.reference).parameters.values()
+            needed = {p.name for p in asked if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+            assert needed <= {*link.params, *ops}
+    assert {k for c in primitive.checks(ROOM) for k in c.kernels} == {k for s in seen for k in s}
 
 
 @pytest.mark.parametrize("primitive", [p for p in PRIMITIVES if p.name not in TAILORED],
