@@ -34,7 +34,10 @@ class Prepared:
 def runnable(device: Device, primitive: Primitive) -> list[Check]:
     """The checks that a device can run."""
     found = primitive.checks(binding_limit(device))
-    return [c for c in found if all(can_run(device, k) for k in c.kernels)]
+    return [
+        c for c in found
+        if all(can_run(device, k) for k in c.kernels) and c.suits(device.limits)
+    ]  # fmt: skip
 
 
 def sample(checks: list[Check], primitive: Primitive, seed: int, count: int) -> list[Check]:

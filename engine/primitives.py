@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.kernel import Kernel
+from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix
 from .blocks import FORMATS, Floats, Matrix
 from .harness_chain import Chain
@@ -37,18 +38,25 @@ class Limit:
 
 
 Make = Callable[[np.random.Generator], Chain]
+Suits = Callable[[Limits], bool]
+
+
+def anywhere(limits: Limits) -> bool:
+    """The `Suits` of checks whose sizes every device takes."""
+    return True
 
 
 @dataclass(frozen=True)
 class Check:
     """One case: `make(rng)` gives operands and dispatches. `timed`: `--bench` runs it unasked;
-    `issued`: also as several submits in flight."""
+    `issued`: also as several submits in flight; `suits`: whether its sizes fit a device."""
 
     name: str
     kernels: tuple[Kernel, ...]
     make: Make
     timed: bool = False
     issued: bool = False
+    suits: Suits = anywhere
 
     def chain(self, seed: int, primitive: str) -> Chain:
         """The inputs that belong to a seed, whatever else is checked."""

@@ -25,6 +25,7 @@ from ..kernels import (
     rope_kv_halves,
 )
 from ..kernels.kernel import Kernel
+from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix, step_words
 from .harness_chain import Chain, Link, Output, chain_of
 from .primitives import Check, Limit, Primitive, formats_of, normal, weight
@@ -118,6 +119,18 @@ def prefill(kernel: Kernel, h: Heads, mix: Mix, n: int, length: int,
                     traffic=seen_bytes(ops, h, n, length))  # fmt: skip
 
 
+def suits(kernel: Kernel, h: Heads, limits: Limits) -> bool:
+    """Whether heads of this kind fit a kernel on a device; models ask the same."""
+    group = h.count // h.kv
+    if kernel is attention_q8.KERNEL:
+        return attention_q8.suits(group, h.dim, limits)
+    if kernel is attention_tiles_q8.KERNEL:
+        return attention_tiles_q8.suits(group, h.dim, limits)
+    if kernel is attention_prefill_coop.KERNEL:
+        return attention_prefill_coop.suits(h.dim, limits)
+    return True
+
+
 def decode_checks(room: int) -> Iterator[Check]:
     """All kernels: kinds of heads and caches at 2,000 positions, short contexts."""
     for kernel in (attention.KERNEL, attention_q8.KERNEL, attention_tiles_q8.KERNEL):
@@ -128,8 +141,8 @@ def decode_checks(room: int) -> Iterator[Check]:
         cases += [(h, mix, POSITIONS) for mix in MIXES for h in (QWEN, GEMMA) if not tiles]
         for h, mix, length in cases:
             yield Check(f"{kernel.name} {h} T={length} {'/'.join(mix).lower()}", kernels,
-                        partial(decode, kernel, h, mix, length),
-                        timed=length == POSITIONS)  # fmt: skip
+                        partial(decode, kernel, h, mix, length), timed=length == POSITIONS,
+                        suits=partial(suits, kernel, h))  # fmt: skip
 
 
 def prefill_checks(room: int) -> Iterator[Check]:
@@ -141,7 +154,8 @@ def prefill_checks(room: int) -> Iterator[Check]:
         cases += [(QWEN, mix, 8, POSITIONS) for mix in MIXES]
         for h, mix, n, length in cases:
             yield Check(f"{kernel.name} {h} S={n} T={length} {'/'.join(mix).lower()}", (kernel,),
-                        partial(prefill, kernel, h, mix, n, length), timed=n == 8)  # fmt: skip
+                        partial(prefill, kernel, h, mix, n, length), timed=n == 8,
+                        suits=partial(suits, kernel, h))  # fmt: skip
 
 
 # --- rotation and cache ------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from ..kernels import (
     mla,
     mla_attention,
     mla_prefill,
+    mla_prefill_coop,
     mla_query,
     mla_query_q8,
     mla_values,
@@ -24,6 +25,7 @@ from ..kernels import (
     q8,
 )
 from ..kernels.kernel import Kernel
+from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix, step_words
 from .harness_chain import Chain, Link, Output, chain_of
 from .primitives import Check, Limit, Primitive, fitting_rows, formats_of, normal, weight
@@ -130,7 +132,22 @@ def absorbed(int8: bool, fmt: str, h: Heads, length: int, half: bool, room: int,
     return chain_of(ops, links, "out", Output("yq", scales="ys"))
 
 
-def prefill(h: Heads, n: int, length: int, half: bool, rng: np.random.Generator) -> Chain:
+def fits(h: Heads, half: bool, limits: Limits) -> bool:
+    """Whether latents of this size fit a device's shared memory."""
+    try:
+        mla.tile(h.count, h.rank, h.rot, half, limits)
+    except ValueError:
+        return False
+    return True
+
+
+def fits_cores(h: Heads, limits: Limits) -> bool:
+    """Whether latents of this size fit its matrix cores."""
+    return mla_prefill_coop.suits(h.rank, h.rot, limits)
+
+
+def prefill(kernel: Kernel, h: Heads, n: int, length: int, half: bool,
+            rng: np.random.Generator) -> Chain:  # fmt: skip
     """n tokens at the end of the context."""
     ops = {
         "q": normal(rng, n, h.count * (h.rank + h.rot)),
@@ -139,7 +156,7 @@ def prefill(h: Heads, n: int, length: int, half: bool, rng: np.random.Generator)
     }  # fmt: skip
     params = {"heads": h.count, "rank": h.rank, "n_rot": h.rot,
               "scale": (h.nope + h.rot) ** -0.5}  # fmt: skip
-    return chain_of(ops, [Link(mla_prefill.KERNEL, params, n)], "y")
+    return chain_of(ops, [Link(kernel, params, n)], "y")
 
 
 def sized(fmt: str) -> Heads:
@@ -172,13 +189,16 @@ def latent_checks(room: int) -> Iterator[Check]:
             half = (i + length) % 2 == 0
             name = f"{'int8' if int8 else 'f32'} {fmt} {h} T={length}"
             yield Check(f"{name} cache {'f16' if half else 'f32'}", kernels,
-                        partial(absorbed, int8, fmt, h, length, half, room),
-                        timed=h is LARGE)  # fmt: skip
+                        partial(absorbed, int8, fmt, h, length, half, room), timed=h is LARGE,
+                        suits=partial(fits, h, half))  # fmt: skip
     for n, h in ((2, SMALL), (2, LARGE), (11, LARGE)):
         for half in (True, False):
             name = f"prefill {h} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"
-            make = partial(prefill, h, n, POSITIONS, half)
-            yield Check(name, (mla_prefill.KERNEL,), make)
+            make = partial(prefill, mla_prefill.KERNEL, h, n, POSITIONS, half)
+            yield Check(name, (mla_prefill.KERNEL,), make, suits=partial(fits, h, half))
+        make = partial(prefill, mla_prefill_coop.KERNEL, h, n, POSITIONS, True)
+        yield Check(f"prefill on matrix cores {h} S={n} T={POSITIONS}", (mla_prefill_coop.KERNEL,),
+                    make, suits=partial(fits_cores, h))  # fmt: skip
 
 
 CHAINED = Limit("max rel", 1e-2, "norms behind products, and cache rows in float16 (1 in 2,048); "
