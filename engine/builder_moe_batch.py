@@ -15,8 +15,7 @@ from ..kernels import (
     experts_sort,
     experts_sum,
     experts_sum_bias,
-    matmul,
-    rmsnorm,
+    router_logits,
     router_topk,
 )
 from ..kernels.quantize_layout import row_words
@@ -63,12 +62,11 @@ class ExpertBatch:
     def route_and_sort(self, x: Buf, gain: str) -> None:
         """Router in float32, choice, order of the pairs."""
         b, m, phase = self.b, self.m, Phase.ROUTER
-        normed, logits = b.buf("normed", x.cols), b.buf(f"router.{m.routing.experts}",
-                                                        m.routing.experts)  # fmt: skip
-        norm: Push = {"n_embd": x.cols, "eps": b.spec.eps}
-        b.add(rmsnorm.KERNEL, phase, gain, norm, x=x, g=b.weights.vector(gain, x.cols), y=normed)
-        params = b.product(m.router, x.cols, logits, 0) | {"x_stride": x.cols}
-        b.add(matmul.KERNEL, phase, m.router.name, params, x=normed, w=m.router, y=logits)
+        e = m.routing.experts
+        logits = b.buf(f"router.{e}", e)
+        params: Push = {"cols": x.cols, "eps": b.spec.eps, "experts": e}
+        b.add(router_logits.KERNEL, phase, m.router.name, params, x=x,
+              g=b.weights.vector(gain, x.cols), w=m.router, logits=logits)  # fmt: skip
         b.add(router_topk.KERNEL, phase, m.label + "ffn_gate_inp", m.routing.params(),
               logits=logits, b=m.router_bias, route=self.route)  # fmt: skip
         b.add(experts_sort.KERNEL, phase, m.label + "ffn_gate_inp", {"experts": self.total},
@@ -101,7 +99,7 @@ class ExpertBatch:
     def inner(self, x: Buf, gain: str) -> Buf:
         """The experts' inner vectors, in the form that the next product reads."""
         b, m, form = self.b, self.m, self.b.opts.products
-        normed = b.normed(x, gain, Phase.EXPERTS) if form != "f32" else b.buf("normed", x.cols)
+        normed = b.normed(x, gain, Phase.EXPERTS)
         words = normed.words // normed.rows
         sorted_x, both = self.rows("x", x.cols, form), self.rows("gate_up", 2 * m.n_ff)
         b.add(experts_gather.KERNEL, Phase.EXPERTS, m.label + "ffn_gate_inp",

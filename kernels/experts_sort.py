@@ -13,11 +13,10 @@ from .limits import Limits
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """One workgroup, an invocation per expert."""
-    experts, size = int(params["experts"]), 32
-    while size < min(experts, 512):
-        size *= 2
-    return Launch("", (limits.workgroup(size), experts, slots_in(ops)), (1, 1, 1))
+    """One workgroup per expert."""
+    experts, slots = int(params["experts"]), slots_in(ops)
+    size = limits.workgroup(min(256, max(32, rows * slots)))
+    return Launch("", (size, experts, slots), (experts, 1, 1))
 
 
 def reference(
@@ -30,7 +29,7 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Small batches, several tiles of pairs, more experts than invocations."""
+    """Small batches, several pairs per invocation, many experts."""
     large = ("n=1200 8 of 260 experts", 1200, 260, 8, case_batch(rng, 1200, 260, 8, 1))
     for name, n, experts, slots, ops in (*batches(rng), large):
         rows = np.arange((n + 1) * slots)

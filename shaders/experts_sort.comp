@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-// The pairs (token, slot) of a batch in order of their experts, by one workgroup: start[e] is the
-// first row of expert e, order[row] the pair in it, place[pair] the row of a pair or NOWHERE. An
-// invocation collects the pairs of one expert in their own order, so results do not depend on
-// timing.
+// The pairs (token, slot) of a batch in order of their experts, one workgroup per expert: start[e] is
+// the first row of expert e, order[row] the pair in it, place[pair] the row of a pair or NOWHERE. An
+// invocation has a run of pairs; sums over those before it tell it where its own ones go, so pairs
+// of an expert keep their order and results do not depend on timing.
 // spec: 0 workgroup, 1 EXPERTS (shared ones included), 2 SLOTS
 #include "types.glsl"
 #include "step.glsl"
@@ -19,46 +19,40 @@ WRITES(2, uint, order)
 WRITES(3, uint, place)
 READS(4, uint, step)
 
-const uint NOWHERE = 0xFFFFFFFFu, TILE = 256u;
-shared uint count[EXPERTS];
-shared ivec4 ids[TILE];  // experts of 4 TILE pairs, -1 for none
+const uint NOWHERE = 0xFFFFFFFFu;
+shared uvec2 sums[WORKGROUP];  // pairs of this expert, pairs of experts before it
 
-void load_tile(uint first, uint pairs, uint t) {
-    barrier();
-    for (uint i = t; i < TILE; i += WORKGROUP)
-        FLAT for (uint k = 0u; k < 4u; k++) {
-            uint pair = first + 4u * i + k;
-            ids[i][k] = pair < pairs ? int(route[min(pair, pairs - 1u)].x) : -1;
-        }
+// Inclusive sums over the invocations up to t
+void scan(uint t) {
+    for (uint d = 1u; d < WORKGROUP; d *= 2u) {
+        barrier();
+        uvec2 before = t >= d ? sums[t - d] : uvec2(0u);
+        barrier();
+        sums[t] += before;
+    }
     barrier();
 }
 
 void main() {
     uint t = gl_LocalInvocationID.x, pairs = step[STEP_N] * SLOTS;
+    int e = int(gl_WorkGroupID.x);
     if (step[STEP_STOP] != 0u) return;
-    for (uint e = t; e < EXPERTS; e += WORKGROUP) count[e] = 0u;
-    barrier();
-    for (uint i = t; i < pairs; i += WORKGROUP) {
+    uint run = (pairs + WORKGROUP - 1u) / WORKGROUP;
+    uint first = min(t * run, pairs), stop = min(first + run, pairs);
+    uvec2 own = uvec2(0u);
+    for (uint i = first; i < stop; i++) {
         int expert = int(route[i].x);
-        if (expert >= 0) atomicAdd(count[expert], 1u);
-        else place[i] = NOWHERE;
+        own += uvec2(expert == e ? 1u : 0u, expert >= 0 && expert < e ? 1u : 0u);
+        if (e == 0 && expert < 0) place[i] = NOWHERE;
     }
-    barrier();
-    for (uint e0 = 0u; e0 < EXPERTS; e0 += WORKGROUP) {
-        uint e = e0 + t, row = 0u;
-        for (uint o = 0u; o < min(e, EXPERTS); o++) row += count[o];
-        if (e < EXPERTS) start[e] = row;
-        if (e == EXPERTS - 1u) start[EXPERTS] = row + count[e];
-        for (uint first = 0u; first < pairs; first += 4u * TILE) {
-            load_tile(first, pairs, t);
-            for (uint i = 0u; i < min(TILE, (pairs - first + 3u) / 4u); i++) {
-                ivec4 four = ids[i];
-                FLAT for (uint k = 0u; k < 4u; k++) {
-                    if (four[k] != int(e)) continue;
-                    order[row] = first + 4u * i + k;
-                    place[first + 4u * i + k] = row++;
-                }
-            }
-        }
+    sums[t] = own;
+    scan(t);
+    uint begin = sums[WORKGROUP - 1u].y, row = begin + sums[t].x - own.x;
+    if (t == 0u) start[e] = begin;
+    if (t == 0u && e == int(EXPERTS) - 1) start[EXPERTS] = begin + sums[WORKGROUP - 1u].x;
+    for (uint i = first; i < stop && own.x > 0u; i++) {
+        if (int(route[i].x) != e) continue;
+        order[row] = i;
+        place[i] = row++;
     }
 }
