@@ -24,6 +24,7 @@ from ..kernels import (
 )
 from ..kernels.matvec_launch import ALL_FORMATS
 from .builder_base import SHORT, PlanBase, PlanOptions, Push
+from .builder_inputs import InputNames, inputs_apart
 from .heads import PLAIN, HeadOps
 from .plan import Buf, Phase, Weight
 
@@ -72,6 +73,13 @@ class Builder(PlanBase, ABC):
     ) -> None:
         """y = (y + rmsnorm(x) * norm) * scale; `gain`: of the norm that reads y next."""
         self.norm_add_groups(x, norm, y, phase, x.cols, self.spec.eps, scale)
+
+    def add_inputs(
+        self, x: Buf, names: InputNames, y: Buf, inputs: Buf, layer: int, gain: str, scale: float
+    ) -> None:
+        """What a layer makes of x, and of its part of `inputs`, added to y; see
+        builder_inputs.py. `gain`: of the norm that reads y next."""
+        inputs_apart(self, x, names, y, inputs, layer, gain, scale)
 
     @abstractmethod
     def gated(

@@ -22,6 +22,7 @@ from ..kernels import (
     qkv_rope_q8,
 )
 from .builder import Builder, Push
+from .builder_inputs import InputNames, inputs_int8
 from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
 from .builder_mla import int8_latent
 from .builder_moe import int8_experts
@@ -126,14 +127,25 @@ class Int8Builder(Builder):
         self, x: Buf, name: str, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0
     ) -> None:
         """A product, then norm, sum and quantization."""
-        product, (zeros, one) = self.buf("product", y.cols), self.norm_of(x, "")
-        for w, first in self.weights.rows([name], [y.cols], x.cols):
+        product = self.buf("product", y.cols)
+        self.product_q8(x, name, y.cols, product, phase)
+        self.norm_add(product, norm, y, phase, gain, scale)
+
+    def product_q8(self, x: Buf, name: str, rows: int, y: Buf, phase: Phase) -> None:
+        """The first columns of y = W x for a vector that exists in int8."""
+        zeros, one = self.norm_of(x, "")
+        for w, first in self.weights.rows([name], [rows], x.cols):
             params: Push = {"cols": x.cols, "rows": w.rows, "y_off": first, "eps": one}
             self.add(
-                norm_matvec_q8.KERNEL, phase, w.name, params, w=w, ssq=zeros, y=product,
+                norm_matvec_q8.KERNEL, phase, w.name, params, w=w, ssq=zeros, y=y,
                 **self.quantized(x, "xq", "xs"),
             )  # fmt: skip
-        self.norm_add(product, norm, y, phase, gain, scale)
+
+    def add_inputs(
+        self, x: Buf, names: InputNames, y: Buf, inputs: Buf, layer: int, gain: str, scale: float
+    ) -> None:
+        """See builder_inputs.py."""
+        inputs_int8(self, x, names, y, inputs, layer, gain, scale)
 
     def norm_add(
         self, x: Buf, norm: str, y: Buf, phase: Phase, gain: str, scale: float = 1.0

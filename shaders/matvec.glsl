@@ -1,7 +1,8 @@
 // Body of the mat-vec family: rows of W times one vector, ROWS rows per group of LANES lanes.
 // The stem defines one of ADD (y += …), GATED (gate and up rows, activated(gate) * up) or neither,
 // and NORM when the input is rms-normalised on the way: the sum of squares needs no pass of its
-// own, since the lanes of a row read the whole vector anyway.
+// own, since the lanes of a row read the whole vector anyway. PLUS: the input is x + rmsnorm(z) g,
+// which is never written, W x and W (z g) being sums of their own; y = activated(…) e.
 //
 // spec: 0 workgroup size, 1 LANES (power of two <= workgroup, and <= subgroup with SG1), 2 ROWS
 
@@ -12,7 +13,7 @@ layout(constant_id = 2) const uint ROWS = 1u;
 
 #include "gate.glsl"
 
-#ifdef GATED
+#if defined(GATED) || defined(PLUS)
 const uint SUMS = 2u * ROWS + 1u;
 #else
 const uint SUMS = ROWS + 1u;
@@ -71,16 +72,32 @@ void main() {
             tb += xb[k];
         }
         vec2 sums = vec2(ta.x + ta.y + ta.z + ta.w, tb.x + tb.y + tb.z + tb.w);
+#ifdef PLUS
+        vec4 za[4], zb[4];
+        ta = tb = vec4(0.0);
+        FLAT for (uint k = 0u; k < 4u; k++) {
+            za[k] = z[ca + k];
+            zb[k] = z[cb + k];
+            v[SUMS - 1u] += dot(za[k], za[k]) + dot(zb[k], zb[k]);
+            za[k] *= uintBitsToFloat(g4[p.g_p0 / 4u + ca + k]);
+            zb[k] *= uintBitsToFloat(g4[p.g_p0 / 4u + cb + k]);
+            ta += za[k];
+            tb += zb[k];
+        }
+        vec2 z_sums = vec2(ta.x + ta.y + ta.z + ta.w, tb.x + tb.y + tb.z + tb.w);
+#endif
         FLAT for (uint r = 0u; r < ROWS; r++) {
             uint row = min(row0 + r, p.rows - 1u);
             v[r] += chunk_dot(row * chunks + c, xa, xb, sums);
 #ifdef GATED
             v[ROWS + r] += chunk_dot((p.rows + row) * chunks + c, xa, xb, sums);
+#elif defined(PLUS)
+            v[ROWS + r] += chunk_dot(row * chunks + c, za, zb, z_sums);
 #endif
         }
     }
     sum_lanes(v, lane);
-#ifdef NORM
+#if defined(NORM) || defined(PLUS)
     float norm = inversesqrt(v[SUMS - 1u] / float(p.cols) + p.eps);
 #else
     const float norm = 1.0;
@@ -91,6 +108,10 @@ void main() {
 #if defined(GATED)
         float gate = v[r] * norm;
         y[at] = activated(gate) * (v[ROWS + r] * norm);
+#elif defined(PLUS)
+        uint row = row0 + r;  // rows from e_cols on are padding
+        float gate = v[r] + v[ROWS + r] * norm;
+        y[at] = row < p.e_cols ? activated(gate) * e[p.e_off + row] : 0.0;
 #elif defined(ADD)
         y[at] += v[r];
 #else

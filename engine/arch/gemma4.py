@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..builder_inputs import InputNames
 from ..container import Container
 from ..heads import HeadOps
 from ..keys import Keys
@@ -156,12 +157,8 @@ def layers(b: Builder) -> Buf:
         if inputs is None:
             b.project_norm_add(ffn, down, post_down, x, Phase.FFN, next_gain(s, i), scale)
             continue
-        b.project_norm_add(ffn, down, post_down, x, Phase.FFN, "")
-        gate, product = b.buf("layer_gate", -(-s.n_embd_layer // 32) * 32), b.buf("product", x.cols)
-        b.narrow(x, w + "inp_gate.weight", s.n_embd_layer, s.n_embd, gate, Phase.FFN)
-        b.gelu_mul(gate, inputs, s.n_embd_layer, i, Phase.FFN)
-        b.narrow(gate, w + "proj.weight", s.n_embd, s.n_embd_layer, product, Phase.FFN)
-        b.norm_add(product, w + "post_norm.weight", x, Phase.FFN, next_gain(s, i), scale)
+        last = [w + name for name in ("inp_gate.weight", "proj.weight", "post_norm.weight")]
+        b.add_inputs(ffn, InputNames(down, post_down, *last), x, inputs, i, next_gain(s, i), scale)
     return x
 
 
