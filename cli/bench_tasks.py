@@ -116,13 +116,13 @@ class Run:
 
     def ids(self, prompt: str) -> list[int]:
         """A prompt through the chat template, where there is one."""
-        from ..engine.chat import chat_template, encode_prompt
+        from ..engine.chat import chat_template, encode_prompt, without_bos
 
         template = chat_template(self.model.container, self.tokenizer)
         if template is None:
-            return encode_prompt(self.tokenizer, prompt, False)
-        text = template.render([{"role": "user", "content": prompt}])
-        return encode_prompt(self.tokenizer, text, True)
+            return encode_prompt(self.tokenizer, prompt)
+        message = {"role": "user", "content": without_bos(self.tokenizer, prompt)}
+        return encode_prompt(self.tokenizer, template.render([message]))
 
     def all(self, prompts: Sequence[tuple[str, str]]) -> list[Sample]:
         """A sample of every prompt; those that were finished at Ctrl-C."""

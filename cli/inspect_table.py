@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .output import visible
+from .output import is_terminal, visible
 from .tables import count, size, table
 
 Facts = dict[str, Any]
@@ -27,12 +27,15 @@ def show(facts: Facts) -> None:
 
 
 def _gap() -> None:
-    sys.stdout.write("\n")
+    if not is_terminal(sys.stdout):  # there, tables have empty lines around them
+        sys.stdout.write("\n")
 
 
 def _model(facts: Facts) -> Rows:
     m = facts["model"]
     runs = "yes" if facts["problem"] is None else f"no: {facts['problem']}"
+    if facts["problem"] is None and facts["tokenizer"]["problem"]:
+        runs = "only 'bench': without its tokenizer it makes no text (see below)"
     files = f" in {m['files']} files" if m["files"] > 1 else ""
     bits = f", {m['bits_per_weight']:.2f} bits each" if m["bits_per_weight"] else ""
     mix = f", {m['mix']}" if m["mix"] else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..engine import choice
+from ..engine.errors import UsageError
 from .interrupt import Interrupt
 from .output import load_bar, note
 from .tables import count, size
@@ -35,7 +36,11 @@ def open_file(path: Path) -> Iterator[Model]:
     """Open and check a model file; closes it at the end. Raises ModelError."""
     from ..engine.container import open_model
     from ..engine.spec import model_spec
+    from ..engine.synthetic import PREFIX
 
+    if str(path).startswith(PREFIX) and not path.exists():
+        raise UsageError(f"{path}: synthetic models are for 'bench', which writes them as files "
+                         "as well (--export)")  # fmt: skip
     container = open_model(path)
     try:
         yield Model(container, model_spec(container))

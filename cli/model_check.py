@@ -45,7 +45,7 @@ class ModelCheck:
             found = self.compare(model, interrupt)
             good = all(c.ok for c in found)
             rows = [cells(c) for c in found]
-            if not good and not any(c.broken for c in found):
+            if not good:
                 rows.append(self.first_bad_layer(model, interrupt))
         records = [asdict(c) | {"ok": c.ok} for c in found]
         title = f"Logits of {self.path.name}"

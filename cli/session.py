@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..engine.chat import ChatTemplate, chat_template, encode_prompt
+from ..engine.chat import ChatTemplate, chat_template, encode_prompt, without_bos
 from ..engine.errors import KomputeLLMError, TokenizerError, UsageError
 from ..engine.generate import check_fits, generate
 from ..engine.stats import Finish, Stats
@@ -58,16 +58,16 @@ class Session:
         job, tok = self.job, self.tokenizer
         template = None if job.chat is False else self.template()
         if template is None:
-            ids = encode_prompt(tok, job.prompt, False)
+            ids = encode_prompt(tok, job.prompt)
         else:
-            messages = [{"role": "user", "content": job.prompt}]
+            messages = [{"role": "user", "content": without_bos(tok, job.prompt)}]
             if job.system is not None:
                 messages.insert(0, {"role": "system", "content": job.system})
             try:
                 text = template.render(messages)
             except TokenizerError as e:
                 raise TokenizerError(f"{e} (--no-chat completes the raw text instead)") from e
-            ids = encode_prompt(tok, text, True)
+            ids = encode_prompt(tok, text)
         if not ids and tok.bos is None:
             raise UsageError("the prompt is empty and the model has no token to begin with")
         return ids or [int(tok.bos or 0)]

@@ -21,7 +21,8 @@ def table(
 ) -> None:
     """A table on `stream` (stdout): drawn by rich on a terminal, aligned by spaces elsewhere.
 
-    Columns whose letter in `right` is "r" are flushed right; "FAIL" is red on a terminal.
+    Columns whose letter in `right` is "r" are flushed right and keep their cells on one line;
+    "FAIL" is red on a terminal.
     """
     stream = stream or sys.stdout
     if is_terminal(stream):
@@ -47,10 +48,16 @@ def _rich_table(
 
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(columns):
-        drawn.add_column(name, justify="right" if right[i : i + 1] == "r" else "left")
+        number = right[i : i + 1] == "r"
+        drawn.add_column(name, justify="right" if number else "left", no_wrap=number,
+                         overflow="fold")  # fmt: skip
     for row in rows:
         drawn.add_row(*(Text(c, style="bold red" if c == "FAIL" else "") for c in row))
-    Console(file=stream).print(drawn)
+    console = Console(file=stream)
+    widths = [max(len(r[i]) for r in (columns, *rows)) for i in range(len(columns))]
+    if sum(widths) + 3 * len(widths) > console.width:
+        drawn.padding = (0, 0)  # gaps of 1 instead of 3, rather than broken words
+    console.print(drawn)
 
 
 def markdown_row(cells: Sequence[str], widths: Sequence[int], right: str) -> str:

@@ -71,13 +71,20 @@ def chat_template(source: Source, tokenizer: Tokenizer) -> ChatTemplate | None:
     return ChatTemplate(text, bos, eos, f"{source.path}: {TEMPLATE}")
 
 
-def encode_prompt(tokenizer: Tokenizer, text: str, chat_rendered: bool = False) -> list[int]:
+def without_bos(tokenizer: Tokenizer, text: str) -> str:
+    """A user's message without BOS in front: within a chat it would be a second one."""
+    bos = "" if tokenizer.bos is None else tokenizer.piece(tokenizer.bos)
+    while bos and text.startswith(bos):
+        text = text[len(bos) :]
+    return text
+
+
+def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
     """Ids of a prompt: control tokens spelt in the text count, at most one BOS in front, no EOS.
 
-    BOS is there if the text spells it or if the file says that the tokenizer adds it; who of the
-    two wrote it makes no difference, and so `chat_rendered` makes none.
+    BOS is there if the text, raw or from a template, spells it, or if the file says that the
+    tokenizer adds it.
     """
-    del chat_rendered
     ids = tokenizer.encode(text, add_special=False, parse_special=True)
     bos = tokenizer.bos
     if bos is None:

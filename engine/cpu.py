@@ -41,7 +41,7 @@ MAX_SPLITS = 16
 BATCH = 512
 TOUCH = 16 << 20  # bytes of weights read between two reports of progress
 PAGE = 4096
-COMPILING = "compiling kernels for this processor: about 10 s, at the first start only"
+COMPILING = "compiling kernels for this processor: about 10 s, once for every format of weights"
 
 
 def choose_splits(threads: int, n_head_kv: int) -> int:

@@ -58,7 +58,8 @@ def describe(head: bytes) -> str:
         return "not a GGUF file: it is empty; download it again"
     shown = f"first bytes {head[:12]!r}"
     if is_safetensors(head):
-        return f"not a GGUF file but safetensors ({shown}); convert it to GGUF"
+        return (f"not a GGUF file but safetensors ({shown}); give the folder that holds it, "
+                "with its config.json, or convert it to GGUF")
     if not head.strip(b"\0"):
         return f"not a GGUF file but {_KINDS[2][1]} ({shown})"
     for pattern, kind in _KINDS:

@@ -14,7 +14,7 @@ from helpers import golden
 from vocab_source import CONTROL, Source, bpe, spm, token_id
 
 from kompute_llm.engine import sandbox
-from kompute_llm.engine.chat import ChatTemplate, chat_template, encode_prompt
+from kompute_llm.engine.chat import ChatTemplate, chat_template, encode_prompt, without_bos
 from kompute_llm.engine.errors import TokenizerError
 from kompute_llm.engine.tokenizer import build_tokenizer
 
@@ -128,12 +128,16 @@ def test_no_bos_token_is_no_text() -> None:
 
 @pytest.mark.parametrize("add_bos", [True, False])
 @pytest.mark.parametrize("text", ["hi", "<s>hi", "<s><s>hi"])
-@pytest.mark.parametrize("chat_rendered", [True, False])
-def test_one_bos(add_bos: bool, text: str, chat_rendered: bool) -> None:
+def test_one_bos(add_bos: bool, text: str) -> None:
     source = spm(add_bos_token=add_bos, add_eos_token=True)
-    ids = encode_prompt(build_tokenizer(source), text, chat_rendered)
+    ids = encode_prompt(build_tokenizer(source), text)
     bos = [1] if add_bos or "<s>" in text else []
     assert ids == [*bos, token_id(source, "▁hi")]
+
+
+def test_bos_of_a_message_is_left_out() -> None:
+    assert without_bos(build_tokenizer(spm()), "<s><s>hi<s>") == "hi<s>"
+    assert without_bos(build_tokenizer(bpe()), "<s>hi") == "<s>hi"
 
 
 def test_bos_inside_the_text_stays() -> None:

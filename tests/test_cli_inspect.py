@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -17,6 +19,7 @@ from helpers import golden
 from vocab_source import byte_chars
 
 from cli import invoke
+from kompute_llm.cli import tables
 from kompute_llm.engine.contents import format_rows, group_of, short
 from kompute_llm.engine.tensor import Tensor
 
@@ -105,6 +108,8 @@ def test_vocabulary_alone_and_its_faults(tmp_path: Path) -> None:
     found = facts(tmp_path / "v.gguf")
     assert "holds no tensors" in found["problem"]
     assert "tokenizer kind 'rwkv' is not supported" in found["tokenizer"]["problem"]
+    m = tiny(**SMALL, metadata={"tokenizer.ggml.model": "rwkv"})
+    assert "only 'bench'" in invoke("inspect", m.write(tmp_path / "m.gguf")).stdout
     m = tiny(**SMALL, metadata={"tokenizer.chat_template": "{% for %}"})
     assert "line 1" in facts(m.write(tmp_path / "m.gguf"))["template"]["problem"]
     assert "cannot be rendered" in invoke("inspect", tmp_path / "m.gguf").stdout
@@ -210,3 +215,21 @@ def test_every_golden_model() -> None:
         assert found["tokenizer"]["problem"] is None, path
         assert found["problem"] is None or "not supported" in found["problem"], path
         assert sum(row["bytes"] for row in found["formats"]) == found["model"]["tensor_bytes"]
+
+
+def test_tables_of_narrow_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers stay whole, gaps give way; long names are folded, not cut."""
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    tables.table(("kind of device", *"abc"), [("any GPU or none", *["196.96 MiB"] * 3)],
+                 right="lrrr", stream=stream)  # fmt: skip
+    tables.table(("file", "x" * 60), [("name", "y")], stream=stream)
+    shown = re.sub("\x1b[^m]*m", "", stream.getvalue())
+    assert shown.count("196.96 MiB") == 3
+    assert shown.count("x") == 60
+    assert max(map(len, shown.splitlines())) <= 40

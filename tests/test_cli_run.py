@@ -174,6 +174,23 @@ def test_chat_wants_a_template(script: Script, tiny: Path) -> None:
         assert "no chat template" in r.stderr
 
 
+def test_synthetic_models_make_no_text() -> None:
+    r = invoke("run", "-m", "synthetic:tiny-q4_k", "-p", "hi")
+    assert r.exit_code == 2
+    assert "synthetic models are for 'bench'" in r.stderr
+
+
+def test_bos_in_a_chat_message(script: Script, tmp_path: Path) -> None:
+    """One BOS, whether the template, the tokenizer or the user writes it."""
+    for template, adds in (("{{ bos_token }}|", True), ("{{ bos_token }}|", False), ("|", True)):
+        keys = {"tokenizer.chat_template": template + "{{ messages[0].content }}",
+                "tokenizer.ggml.add_bos_token": adds}  # fmt: skip
+        path = write_tiny(tmp_path / "m.gguf", n_embd=256, n_head=2, metadata=keys)
+        r = invoke("run", path, "-p", "<s>hi", "-v")
+        ids = r.stderr.split("tokens: ")[1].splitlines()[0].split()
+        assert ids.count("1") == 1 and ids[0] == "1"
+
+
 def test_a_broken_template_names_the_way_out(script: Script, tmp_path: Path) -> None:
     broken = {"tokenizer.chat_template": "{% made_up %}"}
     path = write_tiny(tmp_path / "m.gguf", n_embd=256, n_head=2, metadata=broken)

@@ -24,10 +24,12 @@ class Offset(FakeRunner):
     """Right on the CPU; on a device wrong by `error` as soon as layer `first_bad` is part of it."""
 
     first_bad, error = 1, 0.0
+    everywhere = False  # on the CPU as well: the file is at fault
 
     def __init__(self, config: RunnerConfig, spec: Any) -> None:
         super().__init__(Script(), spec, config.n_ctx)
-        self.wrong = self.error if config.device != "cpu" and spec.n_layer > self.first_bad else 0.0
+        here = config.device != "cpu" or self.everywhere
+        self.wrong = self.error if here and spec.n_layer > self.first_bad else 0.0
 
     def logits(self, ids: Any, pos: int = 0) -> np.ndarray:
         rng = np.random.default_rng([pos, *ids])
@@ -64,6 +66,16 @@ def test_the_first_bad_layer_is_found(
     assert r.exit_code == 1
     assert "FAIL" in r.stdout
     assert f"first bad layer: blk.{bad}" in r.stdout
+
+
+def test_a_file_with_a_bad_layer(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NaN on both sides is no difference, and its layer is named all the same."""
+    monkeypatch.setattr(Offset, "everywhere", True)
+    monkeypatch.setattr(Offset, "error", float("nan"))
+    r = invoke("validate", tiny, "--seed", 1)
+    assert r.exit_code == 1
+    assert "on the CPU too" in r.stdout
+    assert "first bad layer: blk.1" in r.stdout
 
 
 def test_faults_outside_of_the_layers(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
