@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from ..engine.errors import UsageError
+from . import validate_text
 from .interrupt import EXIT_CODE, Interrupt
 from .model_check import ModelCheck
 from .options import (
@@ -61,6 +62,12 @@ def check_options() -> Decorator:
                help="Time primitives after their check, per call and on the device alone."),
         option("--compare-chains", section=CHECKS, is_flag=True,
                help="Fused and unfused forms of a model, layer by layer."),
+        option("--reference", section=CHECKS, metavar="FILE.npz",
+               help="Compare a model's logits with stored ones (docs/validate.md)."),
+        option("--save-reference", section=CHECKS, metavar="FILE.npz",
+               help="Store a model's logits of random prompts."),
+        option("--perplexity", section=CHECKS, metavar="FILE",
+               help="Mean negative log-likelihood of a text (- for standard input)."),
         option("-s", "--seed", section=CHECKS, type=click.IntRange(0), metavar="X",
                help="Of the random inputs. [a fresh one, printed]"),
     )  # fmt: skip
@@ -98,7 +105,10 @@ class Validation:
 
     def __init__(self, args: tuple[str, ...], options: dict[str, Any], stop: Interrupt) -> None:
         self.options, self.stop = options, stop
-        given = args or options["model"] or options["compare_chains"]
+        self.text = any(options[name] is not None for name in validate_text.OPTIONS)
+        if self.text and options["compare_chains"]:
+            raise UsageError("--compare-chains needs a run without other checks of the model")
+        given = args or options["model"] or options["compare_chains"] or self.text
         self.path = choose_model(options["model"], args) if given else None
         if options["quick"] and options["shapes"] not in (None, NONE):
             raise UsageError(f"--quick and --shapes {options['shapes']} contradict each other")
@@ -107,7 +117,7 @@ class Validation:
         self.files = targets(options)
         self.seed = secrets.randbits(32) if options["seed"] is None else options["seed"]
         # a model alone, or the forms of one, need no kernels
-        self.alone = bool(args or options["compare_chains"]) and not (
+        self.alone = bool(args or options["compare_chains"] or self.text) and not (
             options["only"] or options["list_"] or options["bench"]
         )
         self.chosen = Chosen([], []) if self.alone else choose(options["only"])
@@ -119,14 +129,17 @@ class Validation:
         if options["list_"]:
             show(self.chosen, options["verbose"])
             return 0
-        if self.path:
+        texts = self.texts()
+        if self.path and not texts:
             config = runner_config(options)
             check = ModelCheck(self.path, config, self.seed, options["verbose"])
             check.check_file()  # faults of the file before minutes of kernels
-        if options["seed"] is None:
+        if options["seed"] is None and not (texts and self.alone and not options["save_reference"]):
             note(f"seed: {self.seed}")
         if not self.alone:
             self.kernels()
+        if texts and not self.stop.pressed:
+            texts.run(self.report, self.stop)
         if check and not self.stop.pressed:
             if options["compare_chains"]:
                 from .validate_layers import compare_chains
@@ -141,6 +154,12 @@ class Validation:
             note(INTERRUPTED)
             return EXIT_CODE
         return 1 if self.report.failed else 0
+
+    def texts(self) -> validate_text.TextCheck | None:
+        """The checks of a model's logits that need no second executor."""
+        if not (self.text and self.path):
+            return None
+        return validate_text.TextCheck(self.path, runner_config(self.options), self.options)
 
     def kernels(self) -> None:
         """Kernels, primitives and times, on one device. Ctrl-C keeps what is done."""

@@ -139,8 +139,9 @@ def record(r: CaseResult) -> dict[str, Any]:
 
 def targets(options: dict[str, Any]) -> dict[str, Path]:
     """Files to write by format; UsageError, before anything runs, for those that cannot be."""
-    found = {name: Path(options[name]) for name in ("json", "markdown") if options[name]}
-    if options["output"]:
+    found = {name: Path(options[name]) for name in ("json", "markdown")
+             if options[name] is not None}  # fmt: skip
+    if options["output"] is not None:
         path = Path(options["output"])
         kind = {".json": "json", ".md": "markdown"}.get(path.suffix.lower())
         if kind is None:
