@@ -82,14 +82,14 @@ def add_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
         return Tiling(4, 4, 2)
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
-    return Tiling(2 if chunks > lanes else 4, 2)
+    return Tiling(2, 2) if chunks > lanes else Tiling(1)
 
 
 def qkv_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
     """Neither few rows nor many: small workgroups, so that every unit has some."""
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
-    return Tiling(1, 1 if chunks > lanes else 2)
+    return Tiling(1 if chunks > lanes else 2)
 
 
 def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
