@@ -22,7 +22,7 @@ RIGHT = "llrrrrrr"
 def bench(run: Run, chosen: Chosen, report: Report) -> None:
     """Check, then time: the timed checks of each primitive, or all that --only names."""
     from ..engine.harness_bench import timed
-    from ..engine.harness_chain import Loader
+    from ..engine.harness_bound import Loader
     from ..engine.harness_primitives import Checker, runnable
     from ..engine.roof_store import load_roof, roof_file
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from .blocks import Matrix
 from .device import Device
-from .harness_chain import SMALL, Bound, Chain, Loader
+from .harness_bound import SMALL, Bound, Loader
+from .harness_chain import Chain
 
 CACHE, SOFT_CACHE = 256 << 20, 32 << 20  # bytes of weights that no cache holds
 MOST = 32  # copies

@@ -15,7 +15,8 @@ from .arena import binding_limit
 from .cpu_cores import available_cores
 from .device import Device
 from .harness import CaseResult, Errors, can_run
-from .harness_chain import Bound, Chain, Loader, compare, reference, same
+from .harness_bound import Bound, Loader
+from .harness_chain import Chain, compare, reference, same
 from .primitives import ROUNDED, Check, Primitive
 
 SAMPLE = 3  # checks of each primitive where not all of them run

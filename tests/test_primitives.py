@@ -18,11 +18,10 @@ from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.harness import Errors, can_run, measure, push_values, shape_of
 from kompute_llm.engine.harness_bench import copies_of, timed
+from kompute_llm.engine.harness_bound import Bound, Loader
 from kompute_llm.engine.harness_chain import (
-    Bound,
     Chain,
     Link,
-    Loader,
     Output,
     chain_of,
     compare,
