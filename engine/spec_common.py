@@ -81,6 +81,15 @@ def local_layers(k: Keys, n_layer: int, period: int) -> tuple[bool, ...]:
     return tuple(n == 0 or i % n < n - 1 for i in range(n_layer))
 
 
+def named_window(k: Keys, default: int) -> tuple[int, tuple[str, ...]]:
+    """The window of layers that have one, and a note where the file of a family whose models have
+    windows does not say how large."""
+    key = "attention.sliding_window"
+    found = k.integer(key, 0, MAX_CTX, default)
+    used = f"{default} used" if default else "all layers see the whole context"
+    return found, () if k.get(key) is not None else (f"{k.prefix}{key} absent: {used}",)
+
+
 def with_windows(
     k: Keys, layers: tuple[LayerSpec, ...], period: int, window: int, rope: int = 0
 ) -> tuple[LayerSpec, ...]:

@@ -10,7 +10,7 @@ from ..container import Container
 from ..keys import Keys
 from ..plan import Buf, Phase
 from ..shapes import Shapes, attention, gated_ffn, model_shapes, post_norms, pre_norms
-from ..spec_common import MAX_CTX, common_spec, layer_specs, refuse_experts, with_windows
+from ..spec_common import common_spec, layer_specs, named_window, refuse_experts, with_windows
 from ..spec_model import ModelSpec
 from .family import Family, next_gain, qkv_names
 
@@ -25,9 +25,9 @@ LAYERS_27B = 46  # the model whose scores are scaled by its width per head
 def spec(c: Container, k: Keys) -> ModelSpec:
     """Defaults are llama.cpp's: windows of 4096, caps of 50 and 30."""
     refuse_experts(c, k)
-    window = k.integer("attention.sliding_window", 0, MAX_CTX, WINDOW)
+    window, notes = named_window(k, WINDOW)
     layers = with_windows(k, layer_specs(k), 2, window)
-    s = common_spec(c, k, "halves", layers=layers)
+    s = common_spec(c, k, "halves", layers=layers, notes=notes)
     return replace(
         s,
         embed_scale=s.n_embd**0.5,

@@ -12,7 +12,7 @@ from ..keys import Keys
 from ..plan import Buf, Phase
 from ..rope import RopeSpec
 from ..shapes import Shapes, attention, gated_ffn, head_norms, model_shapes, post_norms, pre_norms
-from ..spec_common import MAX_CTX, common_spec, layer_specs, refuse_experts, with_windows
+from ..spec_common import common_spec, layer_specs, named_window, refuse_experts, with_windows
 from ..spec_model import ModelSpec
 from .family import Family, next_gain, qkv_names
 
@@ -27,11 +27,11 @@ LAYERS_27B = 62  # the model whose scores are scaled by its width per head
 def spec(c: Container, k: Keys) -> ModelSpec:
     """Without a window all layers see the whole context, with the one rope."""
     refuse_experts(c, k)
-    window = k.integer("attention.sliding_window", 0, MAX_CTX, 0)
+    window, notes = named_window(k, 0)
     layers = layer_specs(k)
     if window:
         layers = with_windows(k, layers, 6, window, rope=1)
-    s = common_spec(c, k, "halves", layers=layers)
+    s = common_spec(c, k, "halves", layers=layers, notes=notes)
     base = k.real("rope.freq_base_swa", 1.0 + 1e-6, 1e15, LOCAL_BASE)
     local = RopeSpec(s.rope.dims, base, orig_ctx=s.n_ctx_train, mode="halves")
     return replace(
