@@ -11,7 +11,9 @@ from ..kernels import (
     mla_absorb,
     mla_attention,
     mla_attention_chosen,
+    mla_attention_coop,
     mla_compress_q8,
+    mla_expand_q8,
     mla_prefill,
     mla_prefill_chosen,
     mla_prefill_coop,
@@ -107,17 +109,18 @@ def sparse(b: Builder) -> tuple[int, dict[str, Operand]]:
 def token_core(b: Builder, q: Buf, layer: int) -> tuple[Buf, Push]:
     """Parts of all splits, and how the next kernel is to join them."""
     most, chosen = sparse(b)
-    m, splits = sizes(b), min(b.opts.splits, MAX_SPLITS)
-    part = Buf(f"mla.part.{m.heads}", (m.heads, splits, m.rank + 2))
-    params: Push = {
-        "heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "splits": splits,
-        "scale": b.spec.attn_scale, "most": most,
-    }  # fmt: skip
-    kernel = mla_attention_chosen.KERNEL if chosen else mla_attention.KERNEL
-    b.add(kernel, Phase.CORE, f"blk.{layer}.attention", params, q=q, k=latent_cache(b, layer),
-          part=part, **chosen)  # fmt: skip
-    join: Push = {"rows": m.value, "splits": splits, "heads": m.heads, "most": most}
-    return part, join | {"rank": m.rank}
+    m, cache = sizes(b), latent_cache(b, layer)
+    kernel, least = mla_attention_chosen.KERNEL if chosen else mla_attention.KERNEL, mla.MIN_SPLIT
+    splits = min(b.opts.splits, MAX_SPLITS)
+    if b.opts.tiles and cache.format_name == "F16" and not chosen:
+        kernel, least = mla_attention_coop.KERNEL, mla_attention_coop.LEAST
+        splits = min(mla_attention_coop.SPLITS, -(-b.opts.n_ctx // least))
+    part = Buf(f"mla.part.{m.heads}.{splits}", (m.heads, splits, m.rank + 2))
+    common: Push = {"heads": m.heads, "splits": splits, "most": most, "rank": m.rank}
+    common |= {"least": least}
+    params = common | {"n_rot": m.n_rot, "scale": b.spec.attn_scale}
+    b.add(kernel, Phase.CORE, f"blk.{layer}.attention", params, q=q, k=cache, part=part, **chosen)
+    return part, common | {"rows": m.value}
 
 
 def products_buf(b: Builder) -> Buf:
@@ -170,7 +173,8 @@ def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
     part, join = token_core(b, q, layer)
     m = sizes(b)
     v_b = MlaWeights(m, b.weights, layer).v_b()
-    b.add(mla_values_q8.KERNEL, Phase.CORE, v_b.name, join, part=part, w=v_b,
+    kernel = mla_expand_q8 if v_b.format_name in q8.FORMATS else mla_values_q8
+    b.add(kernel.KERNEL, Phase.CORE, v_b.name, join, part=part, w=v_b,
           **b.quantized(y, "yq", "ys"))  # fmt: skip
 
 

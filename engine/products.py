@@ -14,6 +14,7 @@ from ..kernels import (
     attention_tiles_q8,
     matmul_coop,
     matvec_int8,
+    mla_attention_coop,
     mla_prefill_coop,
     q8,
 )
@@ -87,13 +88,23 @@ def plan_options(
         splits=choose_splits(device.limits.units, spec.n_head_kv), binding_bytes=binding,
         int8=products.int8, products=products.batches,
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
-        tiles=products.int8 and grouped and all(
-            attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
-            for s in spec.layers
-        ),
+        tiles=products.int8 and _attends_by_tiles(spec, device),
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip
+
+
+def _attends_by_tiles(spec: ModelSpec, device: Device) -> bool:
+    """Whether single tokens attend to float16 caches a tile of positions at a time: groups of heads
+    that fit, or latent attention on matrix cores."""
+    if spec.mla:
+        m, limits = spec.mla, device.limits
+        sizes = mla_attention_coop.sizes(m.heads, m.rank, m.n_rot, limits)
+        return mla_attention_coop.needs(limits) and sizes != (0, 0)
+    return all(
+        attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
+        for s in spec.layers
+    )
 
 
 def choose_splits(units: int, n_head_kv: int) -> int:

@@ -49,9 +49,9 @@ def attend(q: Floats, rows: Floats, rank: int, scale: float) -> tuple[Floats, Fl
     return weights @ rows[:, :rank], most, weights.sum(axis=1)
 
 
-def split_length(length: int, splits: int) -> int:
+def split_length(length: int, splits: int, least: int = MIN_SPLIT) -> int:
     """Positions of a split."""
-    return max(-(-length // splits), MIN_SPLIT)
+    return max(-(-length // splits), least)
 
 
 def tile(

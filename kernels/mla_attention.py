@@ -10,7 +10,7 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
-from .mla import ALL, attend, cache_build, split_length, tile
+from .mla import ALL, MIN_SPLIT, attend, cache_build, split_length, tile
 from .reference import step_words
 
 
@@ -24,18 +24,19 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 def reference(
     q: Array, k: Array, part: Array, step: Array, *,
     heads: int, rank: int, n_rot: int, splits: int, scale: float, most: int,
+    least: int = MIN_SPLIT,
 ) -> None:
     """part (heads, splits, rank + 2) from q[0] (heads, rank + n_rot) and the rows up to pos."""
-    run(q, k[: int(step[words.POS]) + 1], part, heads, rank, n_rot, splits, scale)
+    run(q, k[: int(step[words.POS]) + 1], part, heads, rank, n_rot, splits, scale, least)
 
 
 def run(
     q: Array, seen: Array, part: Array, heads: int, rank: int, n_rot: int, splits: int,
-    scale: float,
+    scale: float, least: int = MIN_SPLIT,
 ) -> None:
     """The same from the rows that the token sees."""
     length, queries = len(seen), q[0].reshape(heads, rank + n_rot)
-    per = split_length(length, splits)
+    per = split_length(length, splits, least)
     for s in range(-(-length // per)):
         rows = seen[s * per : (s + 1) * per].astype(np.float32)
         part[:, s, :rank], part[:, s, rank], part[:, s, rank + 1] = attend(

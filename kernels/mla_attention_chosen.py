@@ -10,7 +10,7 @@ import numpy as np
 from ..engine import step as words
 from .dsa import chosen_case, seen
 from .kernel import Array, Case, Kernel
-from .mla import split_length
+from .mla import MIN_SPLIT, split_length
 from .mla_attention import launch, run
 from .reference import step_words
 
@@ -18,10 +18,11 @@ from .reference import step_words
 def reference(
     q: Array, k: Array, part: Array, step: Array, chosen: Array, *,
     heads: int, rank: int, n_rot: int, splits: int, scale: float, most: int,
+    least: int = MIN_SPLIT,
 ) -> None:
     """As mla_attention, over k[chosen[0]] where the token has more than `most` positions."""
     rows = seen(k, chosen[0], int(step[words.POS]) + 1, most)
-    run(q, rows, part, heads, rank, n_rot, splits, scale)
+    run(q, rows, part, heads, rank, n_rot, splits, scale, least)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:

@@ -11,7 +11,7 @@ from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .matvec_launch import ALL_FORMATS, FEW_PLAIN
-from .mla import ALL, parts, split_length
+from .mla import ALL, MIN_SPLIT, parts, split_length
 from .mla_query import whole
 from .reference import Floats, random_matrix, step_words
 
@@ -28,7 +28,8 @@ def launch_as(
         lanes > rank // 32 or 4 * (rank + 2 * splits + lanes * rows // share) > limits.shared_bytes
     ):
         lanes //= 2
-    spec = (size, share, rank, lanes, rows // share, splits)
+    least = int(params.get("least", MIN_SPLIT))
+    spec = (size, share, rank, lanes, rows // share, splits, least)
     return Launch(ops["w"].format_name, spec, (heads * share, 1, 1))
 
 
@@ -37,26 +38,36 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     return launch_as(ops, params, limits, 4)
 
 
-def values(
-    part: Array, w: Any, step: Array, rows: int, splits: int, heads: int, most: int
+def joined(
+    part: Array, step: Array, splits: int, most: int, rank: int, least: int = MIN_SPLIT
 ) -> Floats:
-    """The heads' values (heads * rows,)."""
-    length, rank = min(int(step[words.POS]) + 1, most), w.cols
-    used = -(-length // split_length(length, splits))
+    """The heads' sums of latents (heads, rank) from those of the splits."""
+    length = min(int(step[words.POS]) + 1, most)
+    used = -(-length // split_length(length, splits, least))
     best = part[:, :used, rank]
     shrink = np.exp(best - best.max(axis=1, keepdims=True))
     total = (part[:, :used, rank + 1] * shrink).sum(axis=1, keepdims=True)
-    latent = np.einsum("hs,hsr->hr", shrink, part[:, :used, :rank]) / total
+    latent: Floats = np.einsum("hs,hsr->hr", shrink, part[:, :used, :rank]) / total
+    return latent
+
+
+def values(
+    part: Array, w: Any, step: Array, rows: int, splits: int, heads: int, most: int,
+    least: int = MIN_SPLIT,
+) -> Floats:
+    """The heads' values (heads * rows,)."""
+    rank = w.cols
+    latent = joined(part, step, splits, most, rank, least)
     out = np.einsum("hvr,hr->hv", whole(w).reshape(heads, rows, rank), latent)
     return np.asarray(out, np.float32).reshape(-1)
 
 
 def reference(
     part: Array, w: Matrix, y: Array, step: Array, *,
-    rows: int, splits: int, heads: int, most: int, rank: int,
+    rows: int, splits: int, heads: int, most: int, rank: int, least: int = MIN_SPLIT,
 ) -> None:
     """y[0] (heads, rows) from part (heads, splits, rank + 2); w (heads * rows, rank)."""
-    y[0] = values(part, w, step, rows, splits, heads, most)
+    y[0] = values(part, w, step, rows, splits, heads, most, least)
 
 
 def case_operands(

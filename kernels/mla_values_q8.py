@@ -10,6 +10,7 @@ from . import q8
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .matvec_launch import ALL_FORMATS, FEW_PLAIN
+from .mla import MIN_SPLIT
 from .mla_values import case_operands, launch_as, values
 
 
@@ -20,10 +21,10 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def reference(
     part: Array, w: Matrix, yq: Array, ys: Array, step: Array, *,
-    rows: int, splits: int, heads: int, most: int, rank: int,
+    rows: int, splits: int, heads: int, most: int, rank: int, least: int = MIN_SPLIT,
 ) -> None:
     """yq, ys = q8 of the heads' values."""
-    yq[:], ys[:] = q8.quantize(values(part, w, step, rows, splits, heads, most))
+    yq[:], ys[:] = q8.quantize(values(part, w, step, rows, splits, heads, most, least))
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:

@@ -101,12 +101,13 @@ def emulation(stem: str, build: str) -> str:
     """The text of a shader with plain matrices."""
     text = _flat(f"{stem}.comp")
     half = "#define GATED" in text or "HALF" in build
+    result = "" if ", y)" not in text else HALVES if half else FLOATS
     text = re.sub(r"#extension GL_KHR_(cooperative_matrix|memory_scope_semantics).*\n", "", text)
     # the matrix types go, subgroup_exchange and what follows stays
     text = re.sub(r"#define MATRIX_A [\s\S]*?#define CELL\(.*\n", "", text)
     text = re.sub(
         r"(void subgroup_exchange\(\) \{[\s\S]*?\n\}\n)",
-        lambda m: m[1] + TYPES + (HALVES if half else FLOATS), text,
+        lambda m: m[1] + TYPES + result, text,
     )  # fmt: skip
     text = re.sub(r"^WRITES\((\d), (\w+), y\)", r"UPDATES(\1, \2, y)", text, flags=re.M)
     for real, plain in (
@@ -123,8 +124,8 @@ def emulation(stem: str, build: str) -> str:
     text = head + found + loops.sub(r"; \1 < \2 * ONE; \1++)", body)
     for name in re.findall(r"^shared uvec4 (\w+)\[", text, re.M):
         # after the array and after the functions that loads and stores of it call
-        block = HALVES if half else FLOATS
         declared = text.index("\n", text.index(f"shared uvec4 {name}[")) + 1
+        block = TYPES + result
         at = max(declared, text.index(block) + len(block))
         text = text[:at] + SHARED.replace("@", name) + text[at:]
     return text

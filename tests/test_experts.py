@@ -111,7 +111,7 @@ def test_nine_dispatches_a_layer(tmp_path: Path) -> None:
         names = [d.kernel.name for d in dispatches(c, int8=True)]
     last = len(names) - 1 - names[::-1].index("mla_compress_q8")
     assert names[last : last + 9] == [
-        "mla_compress_q8", "norm_matvec_q8", "mla_absorb", "mla_attention", "mla_values_q8",
+        "mla_compress_q8", "norm_matvec_q8", "mla_absorb", "mla_attention", "mla_expand_q8",
         "matvec_q8_add", "router_token", "experts_q8_swiglu", "experts_q8_down",
     ]  # fmt: skip
 
