@@ -11,6 +11,7 @@ from ..kernels import (
     experts_gather,
     experts_matmul,
     experts_matmul_coop,
+    experts_matmul_coop_swiglu,
     experts_matmul_int8,
     experts_sort,
     experts_sum,
@@ -18,6 +19,7 @@ from ..kernels import (
     router_logits,
     router_topk,
 )
+from ..kernels.kernel import Kernel
 from ..kernels.quantize_layout import row_words
 from .moe_weights import ExpertWeights, MoeLayer, Stack
 from .plan import Buf, Operand, Phase
@@ -72,15 +74,19 @@ class ExpertBatch:
         b.add(experts_sort.KERNEL, phase, m.label + "ffn_gate_inp", {"experts": self.total},
               route=self.route, start=self.start, order=self.order, place=self.place)  # fmt: skip
 
-    def product(self, x: Buf, cols: int, s: Stack, rows: int, row0: int, y: Buf, at: int) -> None:
+    def product(
+        self, x: Buf, cols: int, s: Stack, rows: int, row0: int, y: Buf, at: int,
+        kernel: Kernel | None = None, more: Push | None = None,
+    ) -> None:
         """y columns at … = the experts' rows from row0 on times their vectors."""
         params: Push = {
             "cols": cols, "rows": rows, "x_stride": x.cols, "y_stride": y.cols, "y_off": at,
         }  # fmt: skip
-        kernel = FORMS[self.b.opts.products]
+        kernel = kernel or FORMS[self.b.opts.products]
         for phase, first, count, chosen in self.kinds(s):
             own: Push = {
                 "first": first, "row0": row0 + (first - s.first) * rows, "groups": count, **chosen,
+                **(more or {}),
             }  # fmt: skip
             self.b.add(kernel, phase, s.w.name, params | own, x=x, w=s.w, y=y, start=self.start)
 
@@ -101,17 +107,32 @@ class ExpertBatch:
         b, m, form = self.b, self.m, self.b.opts.products
         normed = b.normed(x, gain, Phase.EXPERTS)
         words = normed.words // normed.rows
-        sorted_x, both = self.rows("x", x.cols, form), self.rows("gate_up", 2 * m.n_ff)
+        sorted_x = self.rows("x", x.cols, form)
         b.add(experts_gather.KERNEL, Phase.EXPERTS, m.label + "ffn_gate_inp",
               {"words": words, "slots": self.slots, "experts": self.total}, x=normed,
               start=self.start, order=self.order, y=sorted_x)  # fmt: skip
+        if form == "f16" and m.inner and not m.bias:
+            return self.gated(sorted_x, x.cols)
+        return self.gate(self.both(sorted_x, x.cols))
+
+    def gated(self, x: Buf, cols: int) -> Buf:
+        """Gates, ups and inner vectors by one kernel, on matrix cores."""
+        m, y = self.m, self.rows("inner", self.m.n_ff, "f16")
         for s in m.inner:
-            self.product(sorted_x, x.cols, s, m.n_ff, 0, both, 0)
-            self.product(sorted_x, x.cols, s, m.n_ff, s.count * m.n_ff, both, m.n_ff)
+            up: Push = {"up": s.count * m.n_ff}
+            self.product(x, cols, s, m.n_ff, 0, y, 0, experts_matmul_coop_swiglu.KERNEL, up)
+        return y
+
+    def both(self, x: Buf, cols: int) -> Buf:
+        """Gates and ups (pairs, 2 n_ff)."""
+        m, y = self.m, self.rows("gate_up", 2 * self.m.n_ff)
+        for s in m.inner:
+            self.product(x, cols, s, m.n_ff, 0, y, 0)
+            self.product(x, cols, s, m.n_ff, s.count * m.n_ff, y, m.n_ff)
         for at, stacks in ((0, m.gates), (m.n_ff, m.ups)):
             for s in stacks:
-                self.product(sorted_x, x.cols, s, m.n_ff, 0, both, at)
-        return self.gate(both)
+                self.product(x, cols, s, m.n_ff, 0, y, at)
+        return y
 
     def gate(self, both: Buf) -> Buf:
         """silu(gate) * up, or the limited gate with biases."""

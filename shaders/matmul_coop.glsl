@@ -4,7 +4,8 @@
 // SPLIT teams of subgroups share the columns of one tile, for shapes with few tiles.
 //
 // spec: 0 workgroup size = subgroup size * TEAM * SPLIT, 1 BM, 2 BN, 3 WM, 4 WN, 5 KS, 6 STAGES,
-// 7 SPLIT, 8 TM, 9 TN, 10 TK, 11 X_WIDE (1: x is f32).
+// 7 SPLIT, 8 TM, 9 TN, 10 TK, 11 X_WIDE (1: x is f32); for experts 12 RAGGED (1: tiles have fewer
+// tokens as a rule, and what they lack is left out).
 // Shared memory: SPLIT * STAGES * (BM + BN) * (KS * 4 + 1) * 16 bytes.
 
 layout(local_size_x_id = 0) in;
@@ -20,6 +21,11 @@ layout(constant_id = 8) const uint TM = 16u;
 layout(constant_id = 9) const uint TN = 16u;
 layout(constant_id = 10) const uint TK = 16u;
 layout(constant_id = 11) const uint X_WIDE = 0u;
+#ifdef EXPERTS
+layout(constant_id = 12) const uint RAGGED = 0u;
+#else
+const uint RAGGED = 0u;
+#endif
 
 #include "matmul_coop_types.glsl"
 #include "matmul_coop_blocks.glsl"
@@ -44,7 +50,7 @@ MATRIX_C sums[MI * NJ];
 uint weight_row(uint r) {
 #ifdef GATED
     uint row = gl_WorkGroupID.y * (BM / 2u) + r / WM * (WM / 2u) + r % (WM / 2u);
-    return MATRIX_ROW + min(row, p.rows - 1u) + (r % WM >= WM / 2u ? p.rows : 0u);
+    return MATRIX_ROW + min(row, p.rows - 1u) + (r % WM >= WM / 2u ? PARTNER : 0u);
 #else
     return MATRIX_ROW + min(gl_WorkGroupID.y * BM + r, p.rows - 1u);
 #endif
@@ -60,6 +66,7 @@ void fetch(uint c0, uint chunks, uint tok0, uint n) {
     [[unroll]] for (uint i = 0u; i < NX; i++) {
         uint e = t + i * CREW, q = e % PIECES;
         if (BN * PIECES % CREW != 0u && e >= BN * PIECES) break;
+        if (RAGGED == 1u && tok0 + e / PIECES >= n) break;
         uint c = min(c0 + q / 4u, chunks - 1u), tok = min(tok0 + e / PIECES, n - 1u);
         uint col = ((q & 2u) == 0u ? chunk_a(c) : chunk_b(c)) + (q & 1u) * 8u;
         if (X_WIDE == 0u) {
@@ -71,7 +78,7 @@ void fetch(uint c0, uint chunks, uint tok0, uint n) {
     }
 }
 
-void put(uint base, uint c0, uint chunks) {
+void put(uint base, uint c0, uint chunks, uint tokens) {
     uint t = gl_LocalInvocationID.x % CREW;
     [[unroll]] for (uint i = 0u; i < NW; i++) {
         uint e = t + i * CREW, c = c0 + e % KS, at = base + e / KS * PITCH + e % KS * 4u;
@@ -84,6 +91,7 @@ void put(uint base, uint c0, uint chunks) {
     [[unroll]] for (uint i = 0u; i < NX; i++) {
         uint e = t + i * CREW;
         if (BN * PIECES % CREW != 0u && e >= BN * PIECES) break;
+        if (RAGGED == 1u && e / PIECES >= tokens) break;
         uvec4 u = xraw[i];
         if (X_WIDE == 1u) {
             vec4 a = uintBitsToFloat(u), b = uintBitsToFloat(xraw[NX * X_WIDE + i]);
@@ -94,13 +102,14 @@ void put(uint base, uint c0, uint chunks) {
     }
 }
 
-void multiply(uint base, uint wm, uint wn) {
+void multiply(uint base, uint wm, uint wn, uint tokens) {
     [[unroll]] for (uint k = 0u; k < KS * 32u / TK; k++) {
         MATRIX_A a[MI];
         [[unroll]] for (uint i = 0u; i < MI; i++)
             coopMatLoad(a[i], tile, base + (wm + i * TM) * PITCH + k * TK / 8u, PITCH,
                         gl_CooperativeMatrixLayoutRowMajor);
         [[unroll]] for (uint j = 0u; j < NJ; j++) {
+            if (RAGGED == 1u && wn + j * TN >= tokens) break;
             MATRIX_B b;
             coopMatLoad(b, tile, base + (BM + wn + j * TN) * PITCH + k * TK / 8u, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
@@ -146,10 +155,10 @@ void main() {
         [[unroll]] for (uint s = 0u; s < STAGES; s++) {
             uint c = c0 + s * KS;
             if (c >= each) break;
-            put(base + s * STAGE, first + c, chunks);
+            put(base + s * STAGE, first + c, chunks, n - tok0);
             barrier();
             if (c + KS < each) fetch(first + c + KS, chunks, tok0, n);
-            multiply(from + s * STAGE, wm, wn);
+            multiply(from + s * STAGE, wm, wn, n - tok0);
             // with two stages the next put goes where nobody reads since the last barrier
             if (STAGES == 1u) barrier();
         }
