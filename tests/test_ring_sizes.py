@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from dataclasses import replace
+from functools import partial
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +27,7 @@ from kompute_llm.engine.runner import RunnerConfig
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.work import plan_work
 from kompute_llm.kernels.cache_rows import row_bytes
+from kompute_llm.shaders.compile import CompileError, find_compiler
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +141,30 @@ def test_paths_without_windows_have_no_rings(models: Models) -> None:
         plan = Forward(c, spec, PlanOptions(4096, 64, ring=ring)).prefill(64)
         rings = [d.params["ring"] for d in plan.dispatches if "ring" in d.params]
         assert len(rings) == 2 * spec.n_layer and not any(rings)
+
+
+@pytest.mark.parametrize("stem", [
+    "attention_tiles_q8", "attention_q8.F16", "attention.F16.SG1", "attention_prefill.F16",
+    "attention_prefill_coop.F16.HALF", "rope_kv.KV16", "norm_rope_kv.KV16",
+    "qkv_rope_q8.Q4_0.KV16",
+])  # fmt: skip
+def test_without_a_ring_nothing_is_computed(stem: str, tmp_path: Path) -> None:
+    """The division is there, and gone once RING is the constant 0."""
+    try:
+        compiler = find_compiler()
+    except CompileError as error:
+        pytest.skip(str(error))
+    tools = {name: Path(compiler.program).with_name(name) for name in ("spirv-opt", "spirv-dis")}
+    if not all(tool.is_file() for tool in tools.values()):
+        pytest.skip("no spirv-opt beside glslang")
+    folded = tmp_path / "folded.spv"
+    source = Path(str(resources.files("kompute_llm.shaders"))) / f"{stem}.spv"
+    passes = ("--freeze-spec-const", "--fold-spec-const-op-composite", "--ccp", "-O")
+    run = partial(subprocess.run, env=compiler.env, check=True, capture_output=True, text=True)
+    run([tools["spirv-opt"], *passes, source, "-o", folded])
+    before, after = (run([tools["spirv-dis"], f]).stdout for f in (source, folded))
+    divided = r"OpUMod %uint %\w+ %(RING|uint_0)\b"
+    assert re.search(divided, before) and not re.search(divided, after)
 
 
 def test_an_absent_window_is_noted(tmp_path: Path) -> None:
