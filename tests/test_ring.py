@@ -9,10 +9,14 @@ import numpy as np
 import numpy_llama
 import pytest
 from ring_models import IDS, N_CTX, Models, Open, forced, mistral, models_in, on_cpu, trace
+from test_plans import Arrays
 
+from kompute_llm.engine import spec_model
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.cpu import CpuRunner
 from kompute_llm.engine.device import Device
+from kompute_llm.engine.forward import Forward, PlanOptions
+from kompute_llm.engine.rope import rope_name, rope_table
 from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.vulkan import VulkanRunner
@@ -100,6 +104,32 @@ def test_long_batches_on_vulkan(
     c = models("mistral")
     make = partial(vulkan_runner, c, model_spec(c), vulkan, 1320, math="int8")
     compare(monkeypatch, make, 512, 1290)
+
+
+@pytest.mark.parametrize("products,int8", [("f32", False), ("f16", False), ("int8", True)])
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "gemma4.F16", "gpt-oss.MXFP4"])
+def test_references(
+    monkeypatch: pytest.MonkeyPatch, models: Models, name: str, products: str, int8: bool
+) -> None:
+    """All forms of batches and of single tokens, matrix cores too, through the references."""
+    monkeypatch.setattr(spec_model, "RING_STEP", 1)
+    c = models(name)
+    spec, found = model_spec(c), []
+    for ring in (True, False):
+        opts = PlanOptions(N_CTX, 7, "F16", "Q8_0", 2, int8=int8, products=products, ring=ring,
+                           coop_attention=products == "f16")  # fmt: skip
+        forward, arrays = Forward(c, spec, opts), Arrays()
+        for i, rope in enumerate(spec.ropes):
+            arrays[rope_name(i)] = rope_table(rope.within(N_CTX), N_CTX)
+        score, one, out = forward.score(), forward.decode(), []
+        for at in range(0, 49, 7):
+            arrays.run(score, IDS[at : at + 7], at)
+            out.append(arrays["all_logits"][:7].copy())
+        for at in range(49, 60):
+            arrays.run(one, [IDS[at]], at)
+            out.append(arrays["logits"].copy())
+        found.append((b"".join(x.tobytes() for x in out), len(arrays["k.0"])))
+    assert found[0][0] == found[1][0] and found[0][1] < found[1][1] == N_CTX
 
 
 @pytest.mark.parametrize("name,window", [("gemma3", 12), ("gemma4", 10)])
