@@ -86,7 +86,7 @@ def _has_case(primitive: Primitive, pattern: str) -> bool:
 
 
 def show(chosen: Chosen, verbose: bool) -> None:
-    """Names with the number of cases; with `verbose` every check of the primitives."""
+    """Names with the number of cases; with `verbose` the reasons of limits and every check."""
     import numpy as np
 
     rows = []
@@ -101,6 +101,9 @@ def show(chosen: Chosen, verbose: bool) -> None:
         more.append((p.name, str(len(checks)), str(p.limit), p.title))
     if more:
         table(("primitive", "checks", "limit", "what"), more, right="lrrl")
+    if verbose and more:
+        reasons = [(p.name, str(p.limit), p.limit.reason) for p in chosen.primitives]
+        table(("primitive", "limit", "because"), reasons, right="lrl")
     if verbose:
         named = [(f"{p.name}/{c.name}", ", ".join(k.name for k in c.kernels))
                  for p in chosen.primitives

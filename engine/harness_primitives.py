@@ -20,7 +20,7 @@ from .harness_chain import Chain, compare, reference, same
 from .primitives import ROUNDED, Check, Primitive
 
 SAMPLE = 3  # checks of each primitive where not all of them run
-AHEAD = 4  # checks whose references run while the device works; each may hold a large weight
+AHEAD = 8  # checks whose references run while the device works; each may hold a large weight
 
 
 @dataclass(frozen=True)
