@@ -11,7 +11,7 @@ from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .matvec_launch import ALL_FORMATS, FEW_PLAIN
-from .mla import SHAPES, absorb, cache_build, cache_rows, case_rope, sizes
+from .mla import SHAPES, absorb, cache_rows, case_rope, sizes
 from .reference import Floats, product, random_matrix, rms_normalise, row_chunks, step_words, vector
 
 
@@ -25,13 +25,12 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     while lanes * head < size:
         size //= 2
     share = max(1, min(limits.units // heads, 16))
-    kb = "KB16" if ops["kb"].format_name == "F16" else "KB32"
-    build = f"{ops['w'].format_name}.{kb}.{cache_build(ops)}"
+    halves = (int(ops[name].format_name == "F16") for name in ("kb", "k"))
     # rows of an invocation at once: whole rounds over the part of a head that every workgroup makes
     rounds = int(params["nope"]) // (size // lanes)
     together = next((n for n in (4, 3, 2) if rounds and rounds % n == 0), 1)
-    spec = (size, share, cols, head, lanes, together)
-    return Launch(build, spec, (heads * share + 1, 1, 1))
+    spec = (size, share, cols, head, lanes, together, *halves)
+    return Launch(ops["w"].format_name, spec, (heads * share + 1, 1, 1))
 
 
 def whole(w: Any) -> Floats:
@@ -55,11 +54,13 @@ def reference(
 
 
 def case_operands(
-    rng: np.random.Generator, shape: tuple[int, int, int, int], dtype: type, first: int
-) -> dict[str, Any]:
-    """Operands of the kernels that write queries and cache; a begins with `first` values."""
+    rng: np.random.Generator, shape: tuple[int, int, int, int], dtype: type, first: int,
+    kb: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Operands of the kernels that write queries and cache; a begins with `first` values. k_b is
+    as fine as the cache unless `kb` says otherwise."""
     heads, rank, nope, n_rot = shape
-    kb = "F16" if dtype is np.float16 else "F32"
+    kb = kb or ("F16" if dtype is np.float16 else "F32")
     return {
         "a": rng.standard_normal((1, first + rank + n_rot)).astype(np.float32),
         "kb": random_matrix(rng, kb, heads * rank, nope, nope**-0.5),
@@ -72,13 +73,13 @@ def case_operands(
 def format_cases(
     rng: np.random.Generator, formats: tuple[str, ...], loose: float
 ) -> Iterator[Case]:
-    """Every format once, some shapes, both types of the cache; `loose`: limit, unless the cache's
-    rounding allows more."""
+    """Every format once, some shapes, both types of k_b and of the cache; `loose`: limit, unless
+    the cache's rounding allows more."""
     for i, fmt in enumerate(formats):
         shape = SHAPES[i % len(SHAPES)]
         q_rank, cols = (40, 64) if fmt == "F16" else (256, 256)
         dtype = np.float16 if i % 2 else np.float32
-        ops = case_operands(rng, shape, dtype, q_rank)
+        ops = case_operands(rng, shape, dtype, q_rank, ("F32", "F16", "F16", "F32")[i % 4])
         rows = shape[0] * (shape[2] + shape[3])
         ops |= {
             "g": random_matrix(rng, "F32", 1, q_rank),

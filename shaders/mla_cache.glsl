@@ -1,5 +1,14 @@
 // Rows of the latent cache: the normalised latent (rank values), then the rotated key (n_rot). The
-// including shader declares WORKGROUP, partial[] of at least that size, a[], h, k and rope.
+// including shader declares WORKGROUP, partial[] of at least that size, a[], h, k and rope. Rows are
+// F16 in builds with KV16, or where the shader defines HALF_KV.
+
+#ifndef HALF_KV
+#ifdef KV16
+#define HALF_KV true
+#else
+#define HALF_KV false
+#endif
+#endif
 
 vec2 turned(uint pos, uint pair, vec2 v) {
     vec2 cs = rope[pos * (p.n_rot / 2u) + pair];
@@ -36,12 +45,12 @@ float inverse_rms(uint from, uint n, uint t) {
 
 void store_pair(uint pos, uint i, vec2 v) {
     uint width = p.rank + p.n_rot;
-#ifdef KV16
-    k[p.k_base + (pos * width + i) / 2u] = packHalf2x16(v);
-#else
-    k[p.k_base + pos * width + i] = floatBitsToUint(v.x);
-    k[p.k_base + pos * width + i + 1u] = floatBitsToUint(v.y);
-#endif
+    if (HALF_KV) {
+        k[p.k_base + (pos * width + i) / 2u] = packHalf2x16(v);
+    } else {
+        k[p.k_base + pos * width + i] = floatBitsToUint(v.x);
+        k[p.k_base + pos * width + i + 1u] = floatBitsToUint(v.y);
+    }
 }
 
 // The row of a position, from the latent and the key that start at a[row + first]

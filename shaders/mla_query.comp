@@ -4,16 +4,16 @@
 // and those of them without position times k_b, so that they meet the latent cache itself. PARTS
 // workgroups share a head's rows of k_b; each makes the head's query anew, which costs less than
 // another dispatch. The workgroup behind them writes the cache: normalised latent, rotated key.
-// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4] [KB16|KB32] [KV16|KV32]
-// build: [NVFP4|TQ1_0|TQ2_0|IQ1_S|IQ1_M|IQ2_XXS|IQ2_XS|IQ2_S|IQ3_XXS|IQ3_S] [KB16|KB32] [KV16|KV32]
-// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64] [KB16|KB32] [KV16|KV32]
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4]
+// build: [NVFP4|TQ1_0|TQ2_0|IQ1_S|IQ1_M|IQ2_XXS|IQ2_XS|IQ2_S|IQ3_XXS|IQ3_S]
+// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64]
 #include "types.glsl"
 #include "step.glsl"
 
 READS(0, float, a)     // compressed query (q_rank), latent (rank), key (n_rot)
 WEIGHT(1, g)           // gain of the query's norm
 WEIGHT(2, w)           // q_b: (heads * (nope + n_rot), cols)
-WEIGHT(3, kb)          // k_b: (heads * rank, nope) in F16 (KB16) or F32
+WEIGHT(3, kb)          // k_b: (heads * rank, nope) in F16 (HALF_KB) or F32
 WEIGHT(4, h)           // gain of the latent's norm
 READS(5, vec2, rope)
 WRITES(6, float, q)    // (heads, rank + n_rot)

@@ -2,7 +2,8 @@
 // A cache row is the normalised latent (rank values), then the rotated key (n_rot).
 //
 // spec: 0 workgroup, 1 PARTS (workgroups per head), 2 COLS (of q_b), 3 HEAD (nope + n_rot),
-// 4 LANES (per row), 5 TOGETHER (rows of an invocation at once)
+// 4 LANES (per row), 5 TOGETHER (rows of an invocation at once); where q_b is multiplied, 6 whether
+// k_b is F16, 7 whether the cache is: builds for them as well would be four for each format
 // Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP; Q8 takes
 // COLS * 3 / 2 bytes more.
 
@@ -15,6 +16,10 @@ layout(constant_id = 4) const uint LANES = 8u;
 layout(constant_id = 5) const uint TOGETHER = 1u;
 
 #ifndef NO_PRODUCT
+layout(constant_id = 6) const uint KB_IS_F16 = 1u;
+layout(constant_id = 7) const uint KV_IS_F16 = 1u;
+#define HALF_KB (KB_IS_F16 == 1u)
+#define HALF_KV (KV_IS_F16 == 1u)
 shared float x[COLS];
 #endif
 shared float query[HEAD], partial[LANES * HEAD];
@@ -71,6 +76,14 @@ void add_chunk(uint row0, uint r, uint rows, uint c, inout float sum[TOGETHER]) 
 }
 #endif
 
+#ifndef HALF_KB
+#ifdef KB16
+#define HALF_KB true
+#else
+#define HALF_KB false
+#endif
+#endif
+
 #ifndef NO_PRODUCT
 // The head's rows of q_b, the first `rows` of them, times x; TOGETHER rows of an invocation at once
 // keep enough loads in flight.
@@ -95,14 +108,15 @@ void head_query(uint head, uint rows, uint t) {
 
 // 8 values of k_b from value `at` on (a multiple of 8) times the query from `i` on
 float kb_dot8(uint at, uint i) {
-#ifdef KB16
-    uvec4 v = kb4[p.kb_p0 / 4u + at / 8u];
-    vec4 lo = vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y));
-    vec4 hi = vec4(unpackHalf2x16(v.z), unpackHalf2x16(v.w));
-#else
-    vec4 lo = uintBitsToFloat(kb4[p.kb_p0 / 4u + at / 4u]);
-    vec4 hi = uintBitsToFloat(kb4[p.kb_p0 / 4u + at / 4u + 1u]);
-#endif
+    vec4 lo, hi;
+    if (HALF_KB) {
+        uvec4 v = kb4[p.kb_p0 / 4u + at / 8u];
+        lo = vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y));
+        hi = vec4(unpackHalf2x16(v.z), unpackHalf2x16(v.w));
+    } else {
+        lo = uintBitsToFloat(kb4[p.kb_p0 / 4u + at / 4u]);
+        hi = uintBitsToFloat(kb4[p.kb_p0 / 4u + at / 4u + 1u]);
+    }
     return dot(lo, vec4(query[i], query[i + 1u], query[i + 2u], query[i + 3u]))
         + dot(hi, vec4(query[i + 4u], query[i + 5u], query[i + 6u], query[i + 7u]));
 }

@@ -1,8 +1,8 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // As mla_query.comp, with the compressed query in int8 groups of 16.
-// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4] [KB16|KB32] [KV16|KV32]
-// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64] [KB16|KB32] [KV16|KV32]
+// build: [Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4]
+// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64]
 #define Q8 1
 #include "types.glsl"
 #include "step.glsl"
@@ -10,7 +10,7 @@
 READS(0, float, a)     // compressed query (q_rank), latent (rank), key (n_rot)
 WEIGHT(1, g)           // gain of the query's norm
 WEIGHT(2, w)           // q_b: (heads * (nope + n_rot), cols)
-WEIGHT(3, kb)          // k_b: (heads * rank, nope) in F16 (KB16) or F32
+WEIGHT(3, kb)          // k_b: (heads * rank, nope) in F16 (HALF_KB) or F32
 WEIGHT(4, h)           // gain of the latent's norm
 READS(5, vec2, rope)
 WRITES(6, float, q)    // (heads, rank + n_rot)
