@@ -18,6 +18,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     """Splits along x, groups of heads along y."""
     heads, rank, rot = (int(params[name]) for name in ("heads", "rank", "n_rot"))
     spec = tile(heads, rank, rot, ops["k"].format_name == "F16", limits)
+    spec = (*spec, int(params.get("least", MIN_SPLIT)))
     return Launch(cache_build(ops), spec, (int(params["splits"]), -(-heads // spec[1]), 1))
 
 

@@ -1,0 +1,285 @@
+"""Kernels of a layer of DeepSeek V3's kind, one by one: perf_moe.py --layer, --sweep.
+
+Sizes of GLM-4.7-Flash in Q3_K. A line per kernel: microseconds in a chain of dispatches that wait
+for each other, weights of LAYERS layers in turn, and the floor; then the whole layer. --sweep:
+tilings of the experts, splits of the attention, the fastest first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from perf_bench import Bench, Operand, Step
+
+from kompute_llm.engine.device import Device
+from kompute_llm.engine.plan import Buf
+from kompute_llm.kernels import (
+    experts,
+    experts_q8_down,
+    experts_q8_swiglu,
+    matvec_q8_add,
+    mla,
+    mla_absorb,
+    mla_attention,
+    mla_attention_coop,
+    mla_compress_q8,
+    mla_expand_q8,
+    norm_matvec_q8,
+    router_token,
+)
+from kompute_llm.kernels.kernel import Kernel
+from kompute_llm.kernels.routing import Gating, Routing
+
+LAYERS, REPEATS, BEST, EPS = 8, 4, 8, 1e-5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the layer; `n_ff`: rows of an expert."""
+
+    width: int = 2048
+    heads: int = 20
+    q_rank: int = 768
+    rank: int = 512
+    rot: int = 64
+    nope: int = 192
+    value: int = 256
+    experts: int = 64
+    n_ff: int = 1536
+
+    @property
+    def first(self) -> int:
+        """Rows of the first product."""
+        return self.q_rank + self.rank + self.rot
+
+    @property
+    def plain(self) -> int:
+        """Values of all heads' queries."""
+        return self.heads * (self.nope + self.rot)
+
+    @property
+    def inner(self) -> int:
+        """Values of all heads' results."""
+        return self.heads * self.value
+
+
+SMALL = Sizes(256, 4, 256, 256, 32, 32, 64, 8, 256)
+
+
+class Layer:
+    """Buffers of LAYERS layers of one size. Every method records a kernel of layer i."""
+
+    def __init__(self, b: Bench, s: Sizes, positions: int) -> None:
+        self.b, self.s, self.positions = b, s, positions
+        self.coop = mla_attention_coop.needs(b.device.limits)
+        self.splits, self.least = 128, mla_attention_coop.LEAST
+        self.rule = Routing(s.experts, 4, 1, Gating.SIGMOID, normalise=True, scale=2.5)
+        vectors = {"x": s.width, "c": s.q_rank, "v": s.inner, "e": 5 * s.n_ff}
+        self.v = {name: b.vector(n) for name, n in vectors.items()}
+        f = {"a": s.first, "plain": s.plain, "q": s.heads * (s.rank + s.rot), "logits": s.experts}
+        self.f = {name: self.floats(1, n) for name, n in f.items()}
+        self.part = self.floats(s.heads * 128, s.rank + 2)
+        self.rope = self.floats(positions, s.rot)
+        words = positions * (s.rank + s.rot) // 2
+        cache = Buf("k", (positions, s.rank + s.rot), "F16")
+        self.caches = [(b.storage(words), cache) for _ in range(LAYERS)]
+        route = np.zeros((1, 5, 2), np.float32)
+        route[0, :, 0], route[0, :, 1] = (1, 17, 33, 49, 64), 0.25
+        route[0, :, 0] *= s.experts / 64
+        self.route = b.exchange(route), Buf("route", route.shape)
+        self.arrived = b.exchange(np.zeros(4, np.uint32)), Buf("arrived", (1,), "U32")
+        self.w = [self.weights() for _ in range(LAYERS)]
+
+    def floats(self, rows: int, cols: int) -> Operand:
+        """A float32 buffer."""
+        return self.b.storage(rows * cols), Buf("f", (rows, cols))
+
+    def weights(self) -> dict[str, Operand]:
+        """Of one layer, by kernel."""
+        s, make = self.s, self.b.weight
+        return {
+            "compress": make(s.first, s.width, "Q3_K"), "q_b": make(s.plain, s.q_rank, "Q3_K"),
+            "k_b": make(s.heads * s.rank, s.nope, "F16"), "v_b": make(s.inner, s.rank, "Q3_K"),
+            "out": make(s.width, s.inner, "Q3_K"), "router": make(s.experts, s.width, "F32"),
+            "bias": make(2, s.experts, "F32"), "gain": make(1, s.width, "F32"),
+            "gate": make(2 * (s.experts + 1) * s.n_ff, s.width, "Q3_K"),
+            "down": make((s.experts + 1) * s.width, s.n_ff, "Q3_K"),
+        }  # fmt: skip
+
+    def q8(self, name: str, quants: str, scales: str) -> dict[str, Operand]:
+        """A vector in int8 under the names of bindings."""
+        return {quants: self.v[name]["q"], scales: self.v[name]["s"]}
+
+    def added(self) -> dict[str, Operand]:
+        """The residual stream as products add to it."""
+        return {"y": self.v["x"]["f"], "ssq": self.v["x"]["ssq"], **self.q8("x", "yq", "ys")}
+
+    def compress(self, seq: Any, i: int) -> None:
+        """Compressed query, latent, key."""
+        s, w = self.s, self.w[i]
+        params = {"cols": s.width, "rows": s.first, "y_off": 0, "width": s.q_rank, "eps": EPS}
+        self.b.add(seq, mla_compress_q8.KERNEL, params, w=w["compress"], g=w["gain"],
+                   ssq=self.v["x"]["ssq"], y=self.f["a"], squares_of=self.v["c"]["ssq"],
+                   **self.q8("x", "xq", "xs"), **self.q8("c", "yq", "ys"))  # fmt: skip
+
+    def query(self, seq: Any, i: int) -> None:
+        """Plain queries."""
+        s = self.s
+        params = {"cols": s.q_rank, "rows": s.plain, "y_off": 0, "eps": EPS}
+        self.b.add(seq, norm_matvec_q8.KERNEL, params, w=self.w[i]["q_b"], y=self.f["plain"],
+                   ssq=self.v["c"]["ssq"], **self.q8("c", "xq", "xs"))  # fmt: skip
+
+    def absorb(self, seq: Any, i: int) -> None:
+        """Absorbed queries, the cache's row."""
+        s = self.s
+        params = {"rank": s.rank, "nope": s.nope, "n_rot": s.rot, "heads": s.heads,
+                  "first": s.q_rank, "eps": EPS}  # fmt: skip
+        self.b.add(seq, mla_absorb.KERNEL, params, x=self.f["plain"], a=self.f["a"],
+                   kb=self.w[i]["k_b"], h=self.w[i]["gain"], rope=self.rope, q=self.f["q"],
+                   k=self.caches[i])  # fmt: skip
+
+    def attend(self, seq: Any, i: int, kernel: Kernel | None = None) -> None:
+        """Attention by splits."""
+        s = self.s
+        best = mla_attention_coop.KERNEL if self.coop else mla_attention.KERNEL
+        params = {"heads": s.heads, "rank": s.rank, "n_rot": s.rot, "splits": self.splits,
+                  "scale": 0.07, "most": mla.ALL, "least": self.least}  # fmt: skip
+        self.b.add(seq, kernel or best, params, q=self.f["q"], k=self.caches[i], part=self.part)
+
+    def expand(self, seq: Any, i: int) -> None:
+        """Splits joined, values."""
+        s = self.s
+        params = {"rows": s.value, "splits": self.splits, "heads": s.heads, "most": mla.ALL,
+                  "rank": s.rank, "least": self.least}  # fmt: skip
+        self.b.add(seq, mla_expand_q8.KERNEL, params, part=self.part, w=self.w[i]["v_b"],
+                   **self.q8("v", "yq", "ys"))  # fmt: skip
+
+    def output(self, seq: Any, i: int) -> None:
+        """Output projection."""
+        params = {"cols": self.s.inner, "rows": self.s.width}
+        self.b.add(seq, matvec_q8_add.KERNEL, params, w=self.w[i]["out"], g=self.w[i]["gain"],
+                   **self.q8("v", "xq", "xs"), **self.added())  # fmt: skip
+
+    def router(self, seq: Any, i: int) -> None:
+        """Choice of experts; all logits are equal, so the first four."""
+        w, params = self.w[i], {"cols": self.s.width, "eps": EPS, **self.rule.params()}
+        self.b.add(seq, router_token.KERNEL, params, x=self.v["x"]["f"], g=w["gain"],
+                   w=w["router"], b=w["bias"], logits=self.f["logits"], arrived=self.arrived,
+                   route=self.route)  # fmt: skip
+
+    def gate(self, seq: Any, i: int) -> None:
+        """Gates and ups of the chosen experts."""
+        s, (w, own) = self.s, self.w[i]["gate"]
+        params = {"cols": s.width, "rows": s.n_ff, "eps": EPS, "experts": s.experts + 1, "first": 0}
+        self.b.add(seq, experts_q8_swiglu.KERNEL, params, w=(w, own), ssq=self.v["x"]["ssq"],
+                   route=self.route, **self.q8("x", "xq", "xs"),
+                   **self.q8("e", "yq", "ys"))  # fmt: skip
+
+    def down(self, seq: Any, i: int) -> None:
+        """Their weighted sum."""
+        s = self.s
+        params = {"cols": s.n_ff, "rows": s.width, "experts": s.experts + 1, "first": 0}
+        self.b.add(seq, experts_q8_down.KERNEL, params, w=self.w[i]["down"], route=self.route,
+                   g=self.w[i]["gain"], **self.q8("e", "xq", "xs"), **self.added())  # fmt: skip
+
+    def whole(self, seq: Any, i: int) -> None:
+        """All of it."""
+        for kernel in (self.compress, self.query, self.absorb, self.attend, self.expand,
+                       self.output, self.router, self.gate, self.down):  # fmt: skip
+            kernel(seq, i)
+
+    def portable(self, seq: Any, i: int) -> None:
+        """Attention without matrix cores."""
+        before, self.splits, self.least = (self.splits, self.least), 32, mla.MIN_SPLIT
+        self.attend(seq, i, mla_attention.KERNEL)
+        self.splits, self.least = before
+
+    def nbytes(self, *names: str) -> float:
+        """Bytes of weights that a token reads."""
+        used = {"gate": 5 / (self.s.experts + 1), "down": 5 / (self.s.experts + 1)}
+        return sum(float(self.w[0][n][1].nbytes) * used.get(n, 1.0) for n in names)
+
+    @property
+    def cached(self) -> float:
+        """Bytes of the cache that a token reads."""
+        return self.positions * (self.s.rank + self.s.rot) * 2
+
+    def each(self, kernel: Any) -> list[Step]:
+        """Steps of all layers."""
+
+        def of(i: int) -> Step:
+            return lambda seq: kernel(seq, i)
+
+        return [of(i) for i in range(LAYERS)]
+
+
+def table(layer: Layer) -> None:
+    """A line per kernel, then the layer."""
+    rows = [
+        ("mla_compress_q8", layer.compress, layer.nbytes("compress")),
+        ("norm_matvec_q8 q_b", layer.query, layer.nbytes("q_b")),
+        ("mla_absorb", layer.absorb, layer.nbytes("k_b")),
+        ("mla_attention_coop" if layer.coop else "mla_attention", layer.attend, layer.cached),
+        ("mla_attention, 32 splits", layer.portable, layer.cached),
+        ("mla_expand_q8", layer.expand, layer.nbytes("v_b")),
+        ("matvec_q8_add out", layer.output, layer.nbytes("out")),
+        ("router_token", layer.router, layer.nbytes("router")),
+        ("experts_q8_swiglu", layer.gate, layer.nbytes("gate")),
+        ("experts_q8_down", layer.down, layer.nbytes("down")),
+        ("layer", layer.whole, layer.cached + layer.nbytes(*layer.w[0])),
+    ]
+    sequences = [layer.b.chain(layer.each(kernel), REPEATS) for _, kernel, _ in rows]
+    for (name, _, nbytes), micros in zip(rows, layer.b.turns(sequences), strict=True):
+        layer.b.say(f"T={layer.positions} {name}", micros / (LAYERS * REPEATS), nbytes, "call")
+
+
+def tilings() -> Iterator[experts.ExpertTiling]:
+    """What is tried for the experts."""
+    for rows, ksplit, unroll, size in itertools.product((1, 2, 4), (1, 2, 4), (1, 2), (256, 512)):
+        yield experts.ExpertTiling(rows, ksplit, unroll, size)
+
+
+def always(t: experts.ExpertTiling) -> Callable[..., experts.ExpertTiling]:
+    """The tiling for every shape."""
+    return lambda *shape: t
+
+
+def best_of(layer: Layer, name: str, found: list[tuple[str, Any]]) -> None:
+    """The fastest candidates, a line."""
+    times = layer.b.turns([seq for _, seq in found])
+    order = sorted(zip(times, [what for what, _ in found], strict=True))[:BEST]
+    each = ", ".join(f"{what} {t / (LAYERS * REPEATS):.2f}" for t, what in order)
+    print(f"{name}: {each}")
+
+
+def sweep(layer: Layer) -> None:
+    """Tilings of both products of the experts, splits of attention and join."""
+    for kind, kernel in (("gate_tiling", layer.gate), ("down_tiling", layer.down)):
+        before, found = getattr(experts, kind), []
+        for t in tilings():
+            setattr(experts, kind, always(t))
+            what = f"r{t.rows} k{t.ksplit} u{t.unroll} w{t.workgroup}"
+            found.append((what, layer.b.chain(layer.each(kernel), REPEATS)))
+        setattr(experts, kind, before)
+        best_of(layer, kind, found)
+    found = []
+    for layer.splits, layer.least in itertools.product((32, 64, 128), (16, 32, 64, 128)):
+        pair = [*layer.each(layer.attend), *layer.each(layer.expand)]
+        steps = [step for two in zip(pair[:LAYERS], pair[LAYERS:], strict=True) for step in two]
+        what = f"splits {layer.splits} of {layer.least}"
+        found.append((what, layer.b.chain(steps, REPEATS)))
+    best_of(layer, f"attention and join, T={layer.positions}", found)
+
+
+def run(device: Device, bandwidth: float, small: bool, sweeps: bool) -> None:
+    """Tables or sweeps at a short and a longer context."""
+    for positions in (64, 2000):
+        layer = Layer(Bench(device, bandwidth, positions), SMALL if small else Sizes(), positions)
+        if sweeps:
+            sweep(layer)
+        else:
+            table(layer)
