@@ -66,7 +66,7 @@ class ExpertBatch:
         b, m, phase = self.b, self.m, Phase.ROUTER
         e = m.routing.experts
         logits = b.buf(f"router.{e}", e)
-        params: Push = {"cols": x.cols, "eps": b.spec.eps, "experts": e}
+        params: Push = {"cols": x.cols, "eps": b.spec.eps, "rows": e}
         b.add(router_logits.KERNEL, phase, m.router.name, params, x=x,
               g=b.weights.vector(gain, x.cols), w=m.router, logits=logits)  # fmt: skip
         b.add(router_topk.KERNEL, phase, m.label + "ffn_gate_inp", m.routing.params(),

@@ -90,7 +90,8 @@ def _slots(d: Dispatch) -> int:
 def _rows(w: Weight, d: Dispatch) -> int:
     """Rows of a weight that a dispatch multiplies: batches take gates, then ups of one stack."""
     if "start" in d.operands and "rows" in d.params:
-        return min(w.rows, int(d.params["rows"]) * int(d.params["experts"]))
+        both = 2 if "up" in d.params else 1
+        return min(w.rows, both * int(d.params["rows"]) * int(d.params["experts"]))
     return w.rows
 
 

@@ -18,7 +18,7 @@ SIDE = 4  # experts and tokens of an invocation, as in shaders/router_logits.com
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Tokens along x, experts along y: up to 64 of them and 4 tokens in a workgroup."""
-    experts, blocks, lanes = int(params["experts"]), 16, 32
+    experts, blocks, lanes = int(params["rows"]), 16, 32
     while blocks > 1 and blocks * SIDE >= 2 * experts:
         blocks //= 2
     while lanes > 1 and (
@@ -32,9 +32,9 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def reference(
     x: Array, g: Matrix, w: Matrix, logits: Array, step: Array, *,
-    cols: int, eps: float, experts: int,
+    cols: int, eps: float, rows: int,
 ) -> None:
-    """logits[:n] (n, experts) = W (rmsnorm(x) * g); x (batch, cols), W float32 (experts, cols)."""
+    """logits[:n] (n, rows) = W (rmsnorm(x) * g); x (batch, cols), W float32, a row per expert."""
     n = int(step[words.N])
     logits[:n] = product(rms_normalise(x[:n, :cols], vector(g), eps), w)
 
@@ -49,7 +49,7 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
             "w": f32_matrix(w), "logits": np.zeros((n + 1, experts), np.float32),
             "step": step_words(n, 2),
         }  # fmt: skip
-        params = {"cols": cols, "eps": 1e-5, "experts": experts}
+        params = {"cols": cols, "eps": 1e-5, "rows": experts}
         only = {"logits": np.arange(n + 1)[:, None].repeat(experts, 1) < n}
         yield Case(f"n={n} {experts}x{cols}", ops, params, rows=n + 1, only=only, limit=1e-11)
 

@@ -14,10 +14,10 @@ layout(constant_id = 1) const uint LANES = 32u;
 
 READS(0, vec4, x)       // (batch, cols)
 WEIGHT(1, g)
-WEIGHT(2, w)            // (experts, cols), float32
+WEIGHT(2, w)            // (rows, cols), a row per expert, float32
 WRITES(3, float, logits)
 READS(4, uint, step)
-PUSH { uint cols; float eps; uint experts; PLANES(g); PLANES(w); } p;
+PUSH { uint cols; float eps; uint rows; PLANES(g); PLANES(w); } p;
 
 const uint BLOCKS = WORKGROUP / LANES, OUTS = BLOCKS * 16u, PITCH = OUTS + 1u;
 shared float partial[LANES * PITCH];
@@ -40,7 +40,7 @@ void main() {
             v[j] *= gain;
         }
         FLAT for (uint i = 0u; i < 4u; i++) {
-            uint row = min(e0 + block * 4u + i, p.experts - 1u);
+            uint row = min(e0 + block * 4u + i, p.rows - 1u);
             vec4 u = uintBitsToFloat(w4[p.w_p0 / 4u + row * vectors + c]);
             FLAT for (uint j = 0u; j < 4u; j++) sums[i * 4u + j] += dot(u, v[j]);
         }
@@ -50,12 +50,12 @@ void main() {
     barrier();
     for (uint o = t; o < OUTS; o += WORKGROUP) {
         uint expert = e0 + o / 4u, token = tok0 + o % 4u;
-        if (expert >= p.experts || token >= n) continue;
+        if (expert >= p.rows || token >= n) continue;
         float sum = 0.0, all = 0.0;
         for (uint i = 0u; i < LANES; i++) {
             sum += partial[i * PITCH + o];
             all += squares[i][o & 3u];
         }
-        logits[token * p.experts + expert] = sum * inversesqrt(all / float(p.cols) + p.eps);
+        logits[token * p.rows + expert] = sum * inversesqrt(all / float(p.cols) + p.eps);
     }
 }
