@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..engine.errors import UsageError
+from ..engine.errors import ModelError, UsageError
 from .interrupt import Interrupt
 from .options import Command, combine, option
-from .output import is_terminal, note
+from .output import is_terminal, note, warn
 from .tables import size, table
 
 if TYPE_CHECKING:
+    from ..engine.container import Container
     from ..engine.convert import Report
     from ..engine.convert_formats import Choice
 
@@ -74,8 +75,9 @@ def convert(src: str, dst: str, **options: Any) -> int:
             Path(src).expanduser(), Path(dst).expanduser(), choice, options["shard_size"] << 20
         )
         try:
-            note(f"{src}: {len(job.source.tensors)} tensors to {len(job.shards)} shards, "
+            note(f"{src}: {len(job.source.tensors)} tensors to {shards(len(job.shards))}, "
                  f"{size(job.nbytes)} of weights")  # fmt: skip
+            warn_unrunnable(job.source.container)
             with bar(f"converting {Path(src).name}") as update:
 
                 def progress(done: int, total: int) -> None:
@@ -109,7 +111,22 @@ def show(report: Report, dst: Path) -> None:
         rows.append((part, name, str(e.tensors), size(e.nbytes), f"{e.worst:.2g}", f"{e.nmse:.1e}"))
     table(COLUMNS, rows, right="llrrrr")
     again = f", {report.kept} were finished before" if report.kept else ""
-    note(f"{dst}: {report.written} shards written and verified{again}; {size(report.nbytes)}")
+    note(f"{dst}: {shards(report.written)} written and verified{again}; {size(report.nbytes)}")
+
+
+def shards(n: int) -> str:
+    """A number of shards in words."""
+    return f"{n} shard{'' if n == 1 else 's'}"
+
+
+def warn_unrunnable(source: Container) -> None:
+    """Say it if the source could not be run: then the copy cannot be either."""
+    from ..engine.spec import model_spec
+
+    try:
+        model_spec(source)
+    except ModelError as e:
+        warn(f"{e}; the converted model will not run either")
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 MAX_ERROR = 4000  # characters: names in a model file may be long
 SHOW_CURSOR = "\x1b[?25h"
@@ -26,6 +26,8 @@ def visible(text: str) -> str:
 
 def note(text: str) -> None:
     """One line on stderr. A closed stderr never disturbs the text on stdout."""
+    if StatusLine.shown is not None:
+        StatusLine.shown.show("")
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(visible(text) + "\n")
         sys.stderr.flush()
@@ -98,7 +100,10 @@ def load_bar(label: str) -> Iterator[Callable[[int, int], None]]:
 
 
 class StatusLine:
-    """One line of progress on a terminal's stderr that is overwritten; nothing elsewhere."""
+    """One line of progress on a terminal's stderr that is overwritten, also by `note`; nothing
+    elsewhere."""
+
+    shown: ClassVar[StatusLine | None] = None  # whose line is on the screen
 
     def __init__(self) -> None:
         self._on = is_terminal(sys.stderr)
@@ -114,3 +119,4 @@ class StatusLine:
             sys.stderr.write("\r" + text.ljust(len(self._text)) + ("" if text else "\r"))
             sys.stderr.flush()
         self._text = text
+        StatusLine.shown = self if text else None

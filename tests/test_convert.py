@@ -181,7 +181,7 @@ def test_a_damaged_shard_is_written_again(source: Path, tmp_path: Path) -> None:
     (shard,) = hashes(dst)
     with open(dst / shard, "ab") as f:
         f.write(b"x")
-    assert "1 shards written" in run(source, dst).stderr
+    assert "1 shard written" in run(source, dst).stderr
     assert "0 shards written and verified, 1 were" in run(source, dst).stderr
 
 
@@ -270,6 +270,16 @@ class Broken(IntTarget):
         out[0] = out[0].copy()
         out[0][-1, -1] ^= 0x80
         return out
+
+
+def test_sources_that_cannot_run_are_named(tmp_path: Path) -> None:
+    """They are converted all the same: another program may know the architecture."""
+    m = tiny(n_embd=64, n_ff=64)
+    del m.tensors["blk.1.ffn_up.weight"]
+    result = invoke("convert", m.write(tmp_path / "m.gguf"), tmp_path / "out")
+    assert result.exit_code == 0
+    assert "layer 1: ffn_up.weight; the converted model will not run either" in result.stderr
+    assert "1 shard written" in result.stderr
 
 
 def test_what_does_not_read_back_is_not_kept(source: Path, tmp_path: Path) -> None:
