@@ -125,6 +125,8 @@ def test_table() -> None:
     assert "on the host" in verdict(Phases(9.0, seconds, work, ROOF))
     fast = {"ffn": 0.5, "head": 0.5}
     assert "no phase is above" in verdict(Phases(1.0, fast, work, ROOF))
+    mixed = verdict(Phases(2.6, {"ffn": 2.0, "head": 0.5}, work, ROOF))
+    assert mixed.startswith("ffn loses most") and "above 100 %" in mixed
     assert np.isfinite(Phases(1.0, fast, work, ROOF).as_json()["host_s"])
 
 
