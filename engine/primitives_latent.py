@@ -13,13 +13,15 @@ from ..kernels import (
     matvec_add,
     matvec_q8_add,
     mla,
+    mla_absorb,
     mla_attention,
+    mla_attention_coop,
+    mla_compress_q8,
+    mla_expand_q8,
     mla_prefill,
     mla_prefill_coop,
     mla_query,
-    mla_query_q8,
     mla_values,
-    mla_values_q8,
     norm_matvec,
     norm_matvec_q8,
     q8,
@@ -33,10 +35,11 @@ from .primitives_attention import ATTENTION, POSITIONS
 from .primitives_products import EPS, groups
 
 SPLITS = 16
-QUERY = {False: mla_query.KERNEL, True: mla_query_q8.KERNEL}
-VALUES = {False: mla_values.KERNEL, True: mla_values_q8.KERNEL}
+QUERY = {False: mla_query.KERNEL, True: norm_matvec_q8.KERNEL}  # then mla_absorb
+VALUES = {False: mla_values.KERNEL, True: mla_expand_q8.KERNEL}
+ABSORB: dict[bool, tuple[Kernel, ...]] = {False: (), True: (mla_absorb.KERNEL,)}
 ADD = {False: matvec_add.KERNEL, True: matvec_q8_add.KERNEL}
-FIRST = {False: norm_matvec.KERNEL, True: norm_matvec_q8.KERNEL}
+FIRST = {False: norm_matvec.KERNEL, True: mla_compress_q8.KERNEL}
 
 
 @dataclass(frozen=True)
@@ -80,10 +83,23 @@ def query_operands(
     }  # fmt: skip
 
 
-def query_link(int8: bool, h: Heads) -> Link:
+def query_links(int8: bool, h: Heads) -> list[Link]:
     """From the compressed query to absorbed queries and a row of the cache."""
     params = {"cols": h.q_rank, "q_rank": h.q_rank, "eps": EPS, **h.sizes}
-    return Link(QUERY[int8], params, 1, {"g": "qg", "w": "qw"})
+    if not int8:
+        return [Link(QUERY[False], params, 1, {"g": "qg", "w": "qw"})]
+    product = {"cols": h.q_rank, "rows": h.count * (h.nope + h.rot), "y_off": 0, "eps": EPS}
+    places = {"w": "qw", "xq": "cq", "xs": "cs", "ssq": "cssq", "y": "plain"}
+    absorb = {"first": h.q_rank, "eps": EPS, **h.sizes}
+    return [Link(QUERY[True], product, 1, places),
+            Link(mla_absorb.KERNEL, absorb, 1, {"x": "plain"})]  # fmt: skip
+
+
+def compressed(rng: np.random.Generator, h: Heads) -> dict[str, Any]:
+    """A compressed query in int8 with its sums of squares, and room for the plain ones."""
+    v = q8.vector_operands(rng, h.q_rank)
+    plain = np.zeros((1, h.count * (h.nope + h.rot)), np.float32)
+    return {"cq": v["xq"], "cs": v["xs"], "cssq": v["ssq"], "plain": plain}
 
 
 def preparation(int8: bool, fmt: str, h: Heads, half: bool, rng: np.random.Generator) -> Chain:
@@ -91,17 +107,19 @@ def preparation(int8: bool, fmt: str, h: Heads, half: bool, rng: np.random.Gener
     ops = query_operands(rng, fmt, h, 40, half)
     total = h.q_rank + h.rank + h.rot
     if int8:
-        ops = q8.vector_operands(rng, h.width) | ops
+        ops = q8.vector_operands(rng, h.width) | compressed(rng, h) | ops
     else:
         ops |= {"x": normal(rng, 1, h.width), "g": random_matrix(rng, "F32", 1, h.width)}
     ops |= {"w": weight(rng, fmt, total, h.width), "a": normal(rng, 1, total)}
     params: dict[str, int | float] = {"cols": h.width, "rows": total, "y_off": 0, "eps": EPS}
-    first = Link(FIRST[int8], params | ({} if int8 else {"y_stride": total}), 1, {"y": "a"})
-    return chain_of(ops, [first, query_link(int8, h)], "q", "k")
+    params |= {"width": h.q_rank} if int8 else {"y_stride": total}
+    query = {"g": "qg", "yq": "cq", "ys": "cs", "squares_of": "cssq"} if int8 else {}
+    first = Link(FIRST[int8], params, 1, {"y": "a"} | query)
+    return chain_of(ops, [first, *query_links(int8, h)], "q", "k")
 
 
 def absorbed(int8: bool, fmt: str, h: Heads, length: int, half: bool, room: int,
-             rng: np.random.Generator) -> Chain:  # fmt: skip
+             rng: np.random.Generator, core: Kernel = mla_attention.KERNEL) -> Chain:  # fmt: skip
     """Queries, attention over the latents, values of the heads, output projection."""
     ops, inner = query_operands(rng, fmt, h, length, half), h.count * h.value
     rows = fitting_rows(fmt, h.width, inner, room)
@@ -111,11 +129,11 @@ def absorbed(int8: bool, fmt: str, h: Heads, length: int, half: bool, room: int,
         "vw": weight(rng, fmt, h.count * h.value, h.rank), "ow": weight(rng, fmt, rows, inner),
         "out": normal(rng, 1, rows),
     }  # fmt: skip
-    core = {"heads": h.count, "rank": h.rank, "n_rot": h.rot, "splits": SPLITS,
+    seen = {"heads": h.count, "rank": h.rank, "n_rot": h.rot, "splits": SPLITS,
             "scale": (h.nope + h.rot) ** -0.5, "most": mla.ALL}  # fmt: skip
     join = {"rows": h.value, "splits": SPLITS, "heads": h.count, "most": mla.ALL,
             "rank": h.rank}  # fmt: skip
-    links = [query_link(int8, h), Link(mla_attention.KERNEL, core)]
+    links = [*query_links(int8, h), Link(core, seen)]
     project: dict[str, int | float] = {"cols": inner, "rows": rows}
     if not int8:
         ops["y"] = normal(rng, 1, inner)
@@ -123,7 +141,7 @@ def absorbed(int8: bool, fmt: str, h: Heads, length: int, half: bool, room: int,
         links.append(Link(VALUES[False], join, 1, {"w": "vw"}))
         links.append(Link(ADD[False], project, 1, {"x": "y", "w": "ow", "y": "out"}))
         return chain_of(ops, links, "out")
-    ops |= groups(rows) | {
+    ops |= groups(rows) | compressed(rng, h) | {
         "vq": np.zeros(inner // 4, np.uint32), "vs": np.zeros((inner // 16, 2), np.float32),
         "g": random_matrix(rng, "F32", 1, rows), "ssq": np.zeros(rows // 16, np.float32),
     }  # fmt: skip
@@ -144,6 +162,11 @@ def fits(h: Heads, half: bool, limits: Limits) -> bool:
 def fits_cores(h: Heads, limits: Limits) -> bool:
     """Whether latents of this size fit its matrix cores."""
     return mla_prefill_coop.suits(h.rank, h.rot, limits)
+
+
+def fits_token_cores(h: Heads, limits: Limits) -> bool:
+    """Whether single tokens of this size fit them."""
+    return mla_attention_coop.sizes(h.count, h.rank, h.rot, limits) != (0, 0)
 
 
 def prefill(kernel: Kernel, h: Heads, n: int, length: int, half: bool,
@@ -177,20 +200,26 @@ def preparation_checks(room: int) -> Iterator[Check]:
         if fmt in formats_of(QUERY[int8]):
             half = i % 2 == 0
             name = f"{'int8' if int8 else 'f32'} {fmt} {h} cache {'f16' if half else 'f32'}"
-            yield Check(name, (FIRST[int8], QUERY[int8]),
+            yield Check(name, (FIRST[int8], QUERY[int8], *ABSORB[int8]),
                         partial(preparation, int8, fmt, h, half), timed=h is LARGE)  # fmt: skip
 
 
 def latent_checks(room: int) -> Iterator[Check]:
     """Every format with 2,000 positions; other lengths; a few tokens at once."""
     for int8, i, fmt, h in kinds(QUERY):
-        kernels = (QUERY[int8], mla_attention.KERNEL, VALUES[int8], ADD[int8])
+        others = (QUERY[int8], *ABSORB[int8], VALUES[int8], ADD[int8])
+        kernels = (mla_attention.KERNEL, *others)
         for length in (1, 33, POSITIONS) if fmt == "Q4_K" else (POSITIONS,):
             half = (i + length) % 2 == 0
             name = f"{'int8' if int8 else 'f32'} {fmt} {h} T={length}"
             yield Check(f"{name} cache {'f16' if half else 'f32'}", kernels,
                         partial(absorbed, int8, fmt, h, length, half, room), timed=h is LARGE,
                         suits=partial(fits, h, half))  # fmt: skip
+            if int8 and fmt in ("Q4_K", "Q4_0"):  # 64 heads and 16
+                kernel = mla_attention_coop.KERNEL
+                make = partial(absorbed, True, fmt, h, length, True, room, core=kernel)
+                yield Check(f"{name} on matrix cores", (kernel, *others), make, timed=h is LARGE,
+                            suits=partial(fits_token_cores, h))  # fmt: skip
     for n, h in ((2, SMALL), (2, LARGE), (11, LARGE)):
         for half in (True, False):
             name = f"prefill {h} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"

@@ -20,7 +20,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     heads, head = int(params["heads"]), int(params["nope"]) + int(params["n_rot"])
     cols, size = int(params["cols"]), limits.workgroup(256)
     lanes = 8
-    while lanes > 1 and 6 * cols + 4 * (head + lanes * head) > limits.shared_bytes:
+    while lanes > 1 and 4 * (cols + head + lanes * head) > limits.shared_bytes:
         lanes //= 2
     while lanes * head < size:
         size //= 2

@@ -4,8 +4,7 @@
 // spec: 0 workgroup, 1 PARTS (workgroups per head), 2 COLS (of q_b), 3 HEAD (nope + n_rot),
 // 4 LANES (per row), 5 TOGETHER (rows of an invocation at once); where q_b is multiplied, 6 whether
 // k_b is F16, 7 whether the cache is: builds for them as well would be four for each format
-// Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP; Q8 takes
-// COLS * 3 / 2 bytes more.
+// Shared memory: 4 * (COLS + HEAD + LANES * HEAD) bytes, LANES * HEAD at least WORKGROUP.
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
@@ -27,38 +26,8 @@ const uint STEP = WORKGROUP / LANES;
 
 #include "mla_cache.glsl"
 
-#ifdef Q8
-shared uvec4 xq[COLS / 16u];
-shared vec2 xs[COLS / 16u];
-
-// x in int8 groups of 16 (kernels/q8.py)
-void quantize_x(uint t) {
-    barrier();
-    for (uint i = t; i < COLS / 16u; i += WORKGROUP) {
-        float most = 0.0, sum = 0.0;
-        for (uint j = 0u; j < 16u; j++) most = max(most, abs(x[16u * i + j]));
-        float inverse = most > 0.0 ? 127.0 / most : 0.0;
-        uvec4 words = uvec4(0u);
-        for (uint j = 0u; j < 16u; j++) {
-            float v = roundEven(x[16u * i + j] * inverse);
-            sum += v;
-            words[j / 4u] |= (uint(int(v)) & 0xFFu) << (8u * (j & 3u));
-        }
-        xq[i] = words;
-        xs[i] = vec2(most / 127.0, most / 127.0 * sum);
-    }
-    barrier();
-}
-
+#ifndef NO_PRODUCT
 // Adds the products of rows r, r + STEP, … with chunk c of x; rows past the end are the last one
-void add_chunk(uint row0, uint r, uint rows, uint c, inout float sum[TOGETHER]) {
-    uint chunks = p.cols / 32u, ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
-    uvec4 xa = xq[ga], xb = xq[gb];
-    vec2 za = xs[ga], zb = xs[gb];
-    FLAT for (uint u = 0u; u < TOGETHER; u++)
-        sum[u] += chunk_dot_q8((row0 + min(r + u * STEP, rows - 1u)) * chunks + c, xa, xb, za, zb);
-}
-#elif !defined(NO_PRODUCT)
 void add_chunk(uint row0, uint r, uint rows, uint c, inout float sum[TOGETHER]) {
     uint chunks = p.cols / 32u, ca = chunk_a(c), cb = chunk_b(c);
     vec4 xa[4], xb[4], ta = vec4(0.0), tb = vec4(0.0);
