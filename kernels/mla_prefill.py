@@ -10,15 +10,33 @@ import numpy as np
 from ..engine import step as words
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
-from .mla import attend, cache_build, tile
+from .mla import attend, cache_build
 from .reference import step_words
 
 
+def tiling(heads: int, rank: int, rot: int, halves: bool, rows: int, limits: Limits) -> (
+    tuple[int, int, int]
+):
+    """Workgroup, rows of (token, head) and positions of a tile, as in shaders/mla_prefill.comp:
+    as many rows as still occupy the device."""
+    words = (rank + rot) // (2 if halves else 1)
+    size = limits.workgroup(256)
+    group = next((g for g in (16, 8) if rows * heads >= g * limits.units), 4)
+    for positions in (16, 8, 4, 2):
+        shared = positions * (words + 4) + group * (positions + 3) + 4 * size
+        if group * positions <= 4 * size and 4 * shared <= limits.shared_bytes:
+            return size, group, positions
+    raise ValueError(f"latent attention of {rank + rot} values does not fit {limits.shared_bytes} "
+                     "bytes")  # fmt: skip
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """Tokens along x, groups of heads along y."""
+    """Rows of (token, head) along x."""
     heads, rank, rot = (int(params[name]) for name in ("heads", "rank", "n_rot"))
-    spec = tile(heads, rank, rot, ops["k"].format_name == "F16", limits)
-    return Launch(cache_build(ops), spec, (rows, -(-heads // spec[1]), 1))
+    halves = ops["k"].format_name == "F16"
+    size, group, positions = tiling(heads, rank, rot, halves, rows, limits)
+    spec = (size, group, rank, rot, positions)
+    return Launch(cache_build(ops), spec, (-(-rows * heads // group), 1, 1))
 
 
 def reference(
@@ -35,7 +53,7 @@ def reference(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """From the start and in the middle; a batch smaller than the launch; both types of cache."""
-    for heads, rank, rot, n, pos in ((4, 64, 32, 1, 0), (20, 512, 64, 5, 30), (3, 96, 16, 40, 7)):
+    for heads, rank, rot, n, pos in ((4, 64, 32, 1, 0), (20, 512, 64, 5, 30), (3, 96, 16, 140, 7)):
         for dtype in (np.float16, np.float32):
             ops: dict[str, Any] = {
                 "q": rng.standard_normal((n + 1, heads * (rank + rot))).astype(np.float32),

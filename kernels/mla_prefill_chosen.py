@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..engine import step as words
 from .dsa import chosen_case, seen
-from .kernel import Array, Case, Kernel
-from .mla import attend
-from .mla_prefill import launch
+from .kernel import Array, Case, Kernel, Launch, Params, Shaped
+from .limits import Limits
+from .mla import attend, cache_build, tile
 from .reference import step_words
+
+
+def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
+    """Tokens along x, groups of heads along y."""
+    heads, rank, rot = (int(params[name]) for name in ("heads", "rank", "n_rot"))
+    spec = tile(heads, rank, rot, ops["k"].format_name == "F16", limits)
+    return Launch(cache_build(ops), spec, (rows, -(-heads // spec[1]), 1))
 
 
 def reference(
