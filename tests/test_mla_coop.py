@@ -19,10 +19,10 @@ LARGE = Limits(
     subgroup_size=32, subgroup_arithmetic=True, full_subgroups=True, coopmat=True,
     compute_units=132,
 )  # fmt: skip
-EMULATED = Limits(subgroup_size=LANES, shared_bytes=1 << 15)
+EMULATED = Limits(subgroup_size=LANES, shared_bytes=1 << 14)  # and 16 KB for the matrices
 TILINGS = {  # with heads, rank and n_rot, tokens, positions before them
     "groups of rows, uneven parts": (
-        Tile(32, 16, 4, 4, 2, ahead=0), (5, 128, 32), 8, 18, np.float32
+        Tile(32, 32, 4, 2, 2, ahead=0), (5, 64, 16), 8, 38, np.float32
     ),
     "two bands": (Tile(32, 16, 4, 2), (3, 128, 32), 13, 5, np.float16),
     "shared positions": (Tile(16, 32, 4, 2), (2, 96, 16), 9, 60, np.float16),
