@@ -68,7 +68,7 @@ class VulkanRunner:
         self._algorithms = Algorithms(device)
         tail = (self._history, *self._sampling)
         prefill = [self._forward.prefill(n, tail, head=True) for n in {2, max(opts.batch, 2)}]
-        plans = (self._decode_plan, *prefill)
+        plans = (self._decode_plan, self._short_plan, *prefill)
         self._buffers = Buffers(device, self._algorithms, plans, self._forward.weights.all)
         self._start = self._buffers.starter()
         device.eval(self._start)  # counters between workgroups start from zero

@@ -13,14 +13,9 @@ from .limits import Limits
 from .mla_attention import reference
 
 SPLITS = 128  # about as many as large devices have units; a split has positions for all heads
-LEAST, SHORT_LEAST = 64, 32  # positions that are worth a workgroup; in short contexts
+LEAST = 64  # positions that are worth a workgroup
 LIMIT = 2e-6  # queries and weights in float16
 SUBGROUPS = 4  # for each tile of heads
-
-
-def least(short: bool) -> int:
-    """Positions of a split at least: more where many splits would have to be joined."""
-    return SHORT_LEAST if short else LEAST
 
 
 def shared_bytes(tiles: int, positions: int, rank: int, rot: int, limits: Limits) -> int:

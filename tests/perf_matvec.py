@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any
 
-from perf_moe import Bench
+from perf_bench import Bench
 
 from kompute_llm.engine.device import Device, choose
 from kompute_llm.engine.plan import Buf
@@ -54,7 +54,7 @@ def main() -> None:
     """One line per format."""
     size = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (4096, 14336)
     with Device.open(choose(sys.argv[1] if len(sys.argv) > 1 else None)) as device:
-        b = Bench(device, 1.0)
+        b = Bench(device, 1.0, 1)
         print(f"{device.describe}: {size[0]} x {size[1]}")
         for fmt in FORMATS:
             weights = [b.weight(*size, fmt) for _ in range(COPIES)]

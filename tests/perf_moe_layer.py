@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from perf_bench import Bench, Operand, Step
 
-from kompute_llm.engine.builder_base import SHORT
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.plan import Buf
 from kompute_llm.kernels import (
@@ -77,7 +76,7 @@ class Layer:
     def __init__(self, b: Bench, s: Sizes, positions: int) -> None:
         self.b, self.s, self.positions = b, s, positions
         self.coop = mla_attention_coop.needs(b.device.limits)
-        self.splits, self.least = 128, mla_attention_coop.least(positions <= SHORT)
+        self.splits, self.least = 128, mla_attention_coop.LEAST
         self.rule = Routing(s.experts, 4, 1, Gating.SIGMOID, normalise=True, scale=2.5)
         vectors = {"x": s.width, "c": s.q_rank, "v": s.inner, "e": 5 * s.n_ff}
         self.v = {name: b.vector(n) for name, n in vectors.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import fixtures
 import numpy as np
@@ -14,6 +16,8 @@ from kompute_llm.engine import vulkan as vulkan_runner
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import UsageError
+from kompute_llm.engine.forward import PlanOptions
+from kompute_llm.engine.plan import Buf
 from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.step import StopReason
@@ -111,6 +115,27 @@ def test_few_tokens(vulkan: Device, batch: int, monkeypatch: pytest.MonkeyPatch)
     for i in range(0, len(ids), batch):
         r.prefill(ids[i : i + batch], sample=True)
         assert nmse(last_logits(r), want[min(i + batch, len(ids)) - 1]) <= 5e-3
+
+
+@pytest.mark.parametrize("name", ["llama.Q4_0", "deepseek2-v3.F16"])
+def test_buffers_of_all_plans(
+    vulkan: Device, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every plan finds its buffers, also the forms that this device may not have."""
+    plan_options = vulkan_runner.plan_options
+
+    def with_tiles(*args: Any) -> tuple[Any, PlanOptions]:
+        products, opts = plan_options(*args)
+        return products, replace(opts, tiles=True, int8=True)
+
+    monkeypatch.setattr(vulkan_runner, "plan_options", with_tiles)
+    c = open_model(golden_model(name)[0])
+    r = VulkanRunner(c, model_spec(c), vulkan, 2048)
+    plans = [r._short_plan, r._decode_plan, *(r._forward.prefill(n) for n in (2, 8, 16, 512))]
+    for plan in plans:
+        named = {op.name for d in plan.dispatches for op in d.operands.values()
+                 if isinstance(op, Buf)}  # fmt: skip
+        assert named <= set(r._buffers.bufs), plan.name
 
 
 def test_golden_auto(vulkan: Device) -> None:
