@@ -41,7 +41,8 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert r.stdout.splitlines()[1].split() == ["probe", "best", "what"]
     found = load_roof(cpu_roof_file(1))
     assert found and found.read > 0 < found.fma and not found.matrix
-    (again,) = json.loads(invoke("bench", "--roof", "--device", "cpu", "-t", 1, "-o", "json").stdout)
+    options = ("--device", "cpu", "-t", 1, "-o", "json")
+    (again,) = json.loads(invoke("bench", "--roof", *options).stdout)
     assert again["device"] == found.device
     assert set(again["probes"]) == {"fma", "read 1 MiB", "copy 1 MiB", "read 2 MiB", "copy 2 MiB"}
     assert invoke("bench", "--roof", "-o", "csv").exit_code == 2

@@ -18,6 +18,7 @@ from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import UsageError
 from kompute_llm.engine.forward import PlanOptions
 from kompute_llm.engine.plan import Buf
+from kompute_llm.engine.products import plan_options
 from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.step import StopReason
@@ -122,8 +123,6 @@ def test_buffers_of_all_plans(
     vulkan: Device, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every plan finds its buffers, also the forms that this device may not have."""
-    plan_options = vulkan_runner.plan_options
-
     def with_tiles(*args: Any) -> tuple[Any, PlanOptions]:
         products, opts = plan_options(*args)
         return products, replace(opts, tiles=True, int8=True)
