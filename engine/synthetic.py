@@ -12,7 +12,7 @@ import difflib
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ def write_header(path: Path, name: str, s: Shape) -> None:
             fmt = FORMATS[FALLBACK]
         row = fmt.row_bytes(shape[-1])
         size = int(np.prod(shape[:-1], dtype=np.int64)) * row
-        kind = GGMLQuantizationType(fmt.type_id)
+        kind = GGMLQuantizationType(fmt.type_id) if fmt.type_id >= 0 else GGMLQuantizationType.I8
         if fmt.name == "F32":
             w.add_tensor_info(tensor, shape, np.dtype(np.float32), size)
         else:
@@ -212,7 +212,14 @@ class Synthetic(Container):
         write_header(self.header, name, shape)
         real = open_model(self.header)
         path = Path(PREFIX + name)
-        super().__init__(path, (path,), real.metadata, real.tensors, real._maps)
+        # formats of int containers, which GGUF has not, stand in the header as bytes
+        self._foreign = {n: FORMATS[f] for n, s, f in tensors(shape)
+                         if FORMATS[f].type_id < 0 and s[-1] % FORMATS[f].elems == 0}  # fmt: skip
+        shapes = {n: s for n, s, _ in tensors(shape)}
+        found = dict(real.tensors)
+        for n, fmt in self._foreign.items():
+            found[n] = replace(found[n], shape=shapes[n], type_id=fmt.type_id)
+        super().__init__(path, (path,), real.metadata, found, real._maps)
         self._tiles: dict[str, Bytes] = {}
 
     def raw(self, t: Tensor) -> Bytes:
@@ -227,7 +234,7 @@ class Synthetic(Container):
         """Blocks of a format, enough for its largest tensor."""
         if fmt.name not in self._tiles:
             most = max(t.nbytes for t in self.tensors.values() if t.type_id == fmt.type_id)
-            rng = np.random.default_rng(fmt.type_id)
+            rng = np.random.default_rng(abs(fmt.type_id))
             if fmt.name in ("F32", "F16"):
                 kind = np.float32 if fmt.name == "F32" else np.float16
                 values = rng.normal(0, SIZE, BASE).astype(kind)
@@ -249,6 +256,8 @@ class Synthetic(Container):
 
     def export(self, path: Path) -> int:
         """Write the model as a GGUF file; returns its bytes. Raises UsageError."""
+        for name, fmt in self._foreign.items():
+            raise UsageError(f"{path}: GGUF has no format {fmt.name}, which {name} has")
         try:
             shutil.copyfile(self.header, path)
             with path.open("r+b") as f:

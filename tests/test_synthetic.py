@@ -58,6 +58,19 @@ def test_the_exported_file_is_the_same_model(table: dict[str, Any], tmp_path: Pa
     made.close()
 
 
+def test_formats_of_containers(tmp_path: Path) -> None:
+    """Formats that GGUF has not run as well, and are no GGUF file."""
+    made = Synthetic("x", Shape.of("x", {**LLAMA, "format": "INT3_G64", "output_format": "INT8"}))
+    runner = CpuRunner(made, model_spec(made), 32, reference=True)
+    logits = runner.logits([5, 7, 9])
+    assert np.isfinite(logits).all() and logits.std() > 0
+    runner.close()
+    with pytest.raises(UsageError, match="GGUF has no format INT3_G64"):
+        made.export(tmp_path / "x.gguf")
+    assert not (tmp_path / "x.gguf").exists()
+    made.close()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
