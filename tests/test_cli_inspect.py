@@ -78,8 +78,7 @@ def test_demand_is_what_the_executors_take(model: Path, vulkan: Any) -> None:
 
     with open_model(model) as c:
         runner = VulkanRunner(c, model_spec(c), vulkan, 512, math="f32")
-        taken = runner.memory()
-        runner.close()
+        taken = runner.memory()  # not closed: the device is all tests'
     want = facts(model, "-c", 512)["demands"][1]
     assert taken["kv"] == want["cache"]
     assert abs(taken["weights"] - want["weights"]) < 0.05 * want["weights"] + 4096
