@@ -58,7 +58,7 @@ validation: setup ## tests that use Vulkan, with Khronos validation: no message 
 
 .PHONY: fuzz
 fuzz: setup ## open 2,000 damaged model files: each runs or is refused in one sentence
-	@$(BIN)/python tests/fuzz.py $(ARGS)
+	@PYTHONPATH=tests $(BIN)/python tests/fuzz.py $(ARGS)
 
 .PHONY: typing
 typing:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import select
 import subprocess
 import sys
@@ -61,6 +62,7 @@ class Worker:
             self.process = subprocess.Popen(
                 [sys.executable, str(SCRIPT), self.device],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
             )  # fmt: skip
             answer = self._ask(self.sound, START)
             if answer["outcome"] != "ran":

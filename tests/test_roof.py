@@ -46,4 +46,4 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert again["device"] == found.device
     assert set(again["probes"]) == {"fma", "read 1 MiB", "copy 1 MiB", "read 2 MiB", "copy 2 MiB"}
     assert invoke("bench", "--roof", "-o", "csv").exit_code == 2
-    assert invoke("bench", "--roof", "--device", "no such").exit_code == 1
+    assert invoke("bench", "--roof", "--device", "no such").exit_code == 2
