@@ -96,6 +96,7 @@ def describe(model: Model, opened: Opened) -> list[str]:
         f"  {spec.name or 'unnamed'}: {spec.arch}, {spec.n_layer} layers, "
         f"{count(spec.n_params)} parameters, {size(spec.weight_bytes)}",
         *(f"  {text}" for text in spec.notes),
+        *dict.fromkeys(f"  {text}" for r in spec.ropes if (text := r.chosen(runner.n_ctx))),
         f"  context {runner.n_ctx} of {spec.n_ctx_train} trained positions",
         f"device: {runner.describe}",
         f"memory: {used}",

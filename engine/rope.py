@@ -46,6 +46,13 @@ class RopeSpec:
             return self
         return replace(self, freq_factors=self.long_factors, long_factors=None)
 
+    def chosen(self, n_ctx: int) -> str:
+        """Which factors of LongRoPE a context of `n_ctx` takes, with both numbers; else ""."""
+        if self.long_factors is None:
+            return ""
+        which = "short" if n_ctx <= self.orig_ctx else "long"
+        return f"{which} rope factors: context {n_ctx}, original context {self.orig_ctx}"
+
     @property
     def magnitude(self) -> float:
         """What cosines and sines are multiplied by (mscale): yarn softens attention by it."""

@@ -180,3 +180,13 @@ def test_bad_keys(tmp_path: Path, key: str, value: Any) -> None:
     m.metadata[f"llama.rope.{key}"] = value
     with pytest.raises(ModelError, match=f"'llama.rope.{key}'"):
         spec_of(tmp_path, m)
+
+
+def test_long_factors() -> None:
+    """LongRoPE takes its long factors in contexts beyond the original one, and says so."""
+    short, long = (np.full(32, v, np.float32) for v in (1.0, 4.0))
+    r = RopeSpec(64, 1e4, "none", 1.0, orig_ctx=4096, freq_factors=short, long_factors=long)
+    for n_ctx, factors, word in ((4096, short, "short"), (4097, long, "long")):
+        assert r.within(n_ctx).freq_factors is factors
+        assert r.chosen(n_ctx) == f"{word} rope factors: context {n_ctx}, original context 4096"
+    assert RopeSpec(64, 1e4, "none", 1.0, orig_ctx=4096).chosen(5000) == ""
