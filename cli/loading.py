@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..engine import choice
 from ..engine.errors import UsageError
+from ..engine.runner import DEFAULT_CTX
 from .interrupt import Interrupt
 from .output import load_bar, note
 from .tables import count, size
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ..engine.runner import Opened, RunnerConfig
     from ..engine.spec import ModelSpec
 
-DEFAULT_CTX = 4096  # positions; a trained context of 128k would take gigabytes of KV cache
 ROOM = 1024  # generated tokens that the default context has room for after a long prompt
 
 

@@ -117,9 +117,7 @@ def _plans(
     f = Forward(container, spec, opts)
     sampling, _ = sampling_dispatches(f.logits, f.step, f.tokens, opts.n_ctx)
     history = history_dispatch(f.step, f.tokens, spec.n_vocab, opts.n_ctx)
-    plans = [f.decode(sampling), f.prefill(max(2, opts.batch), (history, *sampling), head=True)]
-    plans += [f.decode(sampling, short=True)] * opts.tiles
-    plans += [f.score()] * score + [f.prefill(2)] * (opts.few > 0)
+    plans = [*f.forms(sampling, history).values(), *([f.score()] if score else [])]
     named = {
         op.name: op
         for plan in plans for d in plan.dispatches for op in d.operands.values()

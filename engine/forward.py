@@ -88,6 +88,16 @@ class Forward:
             self._head(b, x)
         return Plan(rows, (*b.out, *tail), f"prefill {rows}")
 
+    def forms(self, sampling: Sequence[Dispatch], history: Dispatch) -> dict[str, Plan]:
+        """A plan of every form that a generation takes, by name: all its buffers are theirs."""
+        tail = (history, *sampling)
+        plans = [self.decode(sampling), self.prefill(max(2, self.opts.batch), tail, head=True)]
+        if self.opts.tiles:
+            plans.append(self.decode(sampling, short=True))
+        if self.opts.few:
+            plans.append(self.prefill(2, tail, head=True))
+        return {plan.name: plan for plan in plans}
+
     def _batch(self, rows: int) -> Builder:
         if rows > self.opts.few:
             return BatchBuilder(self.spec, self.opts, self.weights)

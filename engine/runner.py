@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .work import Work
 
 Progress = Callable[[int, int], None]  # (bytes loaded, bytes in all); may raise to stop loading
+DEFAULT_CTX = 4096  # positions; a trained context of 128k would take gigabytes of KV cache
 Notify = Callable[[str], None]  # told at once, while loading, what the user may wonder about
 
 

@@ -8,10 +8,8 @@ from typing import Any
 from .container import Container
 from .contents import Contents, format_rows
 from .errors import KomputeLLMError
-from .runner import RunnerConfig
+from .runner import DEFAULT_CTX, RunnerConfig
 from .spec import ModelSpec, model_spec
-
-DEFAULT_CTX = 4096
 
 
 def summary(container: Container, ctx: int | None, cache_k: str, cache_v: str) -> dict[str, Any]:

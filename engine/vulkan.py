@@ -62,14 +62,14 @@ class VulkanRunner:
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
         self._sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
         self._history = history_dispatch(words, tokens, spec.n_vocab, n_ctx)
-        self._decode_plan = self._forward.decode(self._sampling)
-        self._short_plan = self._forward.decode(self._sampling, short=opts.tiles)
+        forms = self._forward.forms(self._sampling, self._history)
+        self._decode_plan = forms["decode"]
+        self._short_plan = forms.get("decode short", self._decode_plan)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
-        tail = (self._history, *self._sampling)
-        prefill = [self._forward.prefill(n, tail, head=True) for n in {2, max(opts.batch, 2)}]
-        plans = (self._decode_plan, self._short_plan, *prefill)
-        self._buffers = Buffers(device, self._algorithms, plans, self._forward.weights.all)
+        self._buffers = Buffers(
+            device, self._algorithms, tuple(forms.values()), self._forward.weights.all
+        )
         self._start = self._buffers.starter()
         device.eval(self._start)  # counters between workgroups start from zero
         self._buffers.load(spec.ropes, progress)
