@@ -140,6 +140,18 @@ class Matrix:
         raw = self.raw[start:stop]
         return Matrix(self.fmt, raw, len(raw), self.cols)
 
+    def columns(self, first: int, count: int) -> Matrix:
+        """Columns [first, first + count), whole blocks: a copy, unless they are all."""
+        if count == self.cols:
+            return self
+        raw = self.raw[:, self.fmt.row_bytes(first) : self.fmt.row_bytes(first + count)]
+        return Matrix(self.fmt, np.ascontiguousarray(raw), self.rows, count)
+
+    def converted(self, fmt: Format) -> Matrix:
+        """The values in F32 or F16, rounded."""
+        values = self.dequantize().astype(np.float16 if fmt.name == "F16" else np.float32)
+        return Matrix.of(fmt, np.ascontiguousarray(values).view(np.uint8).reshape(-1), self.cols)
+
     def forget(self) -> None:
         """Drop what was made for `raw`; mapped bytes stay. `raw` may be read again."""
 

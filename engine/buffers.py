@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..kernels import fill
-from .arena import CacheArena, Upload, WeightArena
+from .arena import CacheArena, WeightArena
 from .device import Device
 from .plan import Buf, Plan, Role, Weight
 from .recorder import Algorithms
 from .rope import RopeSpec, rope_name, rope_table
+from .upload import Upload
 
 EXCHANGED = ("step", "tokens", "settings", "out")  # read or written by the host between sequences
 ROPE_ROWS = 4096  # positions of the rope table computed and uploaded at a time

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..kernels.limits import Limits
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
-from .arena import STAGING_BYTES, weight_words
 from .buffers import EXCHANGED
 from .container import Container
 from .errors import KomputeLLMError
 from .forward import Forward, PlanOptions
 from .int_matrix import RowsMatrix
+from .layout import weight_words
 from .plan import Buf, Role
 from .products import plan_options
 from .runner import RunnerConfig
 from .spec import ModelSpec
+from .upload import STAGING_BYTES
 
 if TYPE_CHECKING:
     from .device import Device

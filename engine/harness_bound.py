@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from ..kernels.kernel import Array
-from .arena import Place, Upload
 from .blocks import Matrix
 from .device import Device
 from .grids import grid_words
 from .harness import POISON, device_words, push_values, shape_of
 from .harness_chain import Chain
-from .plan import Weight
+from .layout import Place
 from .recorder import Algorithms, Prepared
+from .upload import Upload
 
 SMALL = 1 << 20  # bytes; larger weights go through the loader's staging buffer
 
@@ -31,15 +31,12 @@ class Loader(Upload):
 
     def load(self, name: str, value: Matrix) -> Any:
         """A buffer with the planes of a weight."""
-        self._algorithms = Algorithms(self._device)  # the last chain's buffers can be freed
-        w = Weight(name, (value,))
+        self.algorithms = Algorithms(self.device)  # the last chain's buffers can be freed
         sizes = value.fmt.plane_words(value.rows * value.cols // value.fmt.elems)
-        tensor = self._device.storage(sum(sizes), name)
+        tensor = self.device.storage(sum(sizes), name)
         place = Place(0, tuple(sum(sizes[:i]) for i in range(len(sizes))))
-        block = 0
-        for piece, count in self.pieces(value):
-            self.add(piece, w, block, place, tensor)
-            block += count
+        for _ in self.write(value, 0, place, tensor):
+            pass
         if value.fmt.grid:
             self.words(grid_words(value.fmt.name), tensor, place.words[-1])
         self.flush()

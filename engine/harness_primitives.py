@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..kernels.kernel import Array
-from .arena import binding_limit
 from .cpu_cores import available_cores
 from .device import Device
 from .harness import CaseResult, Errors, can_run
 from .harness_bound import Bound, Loader
 from .harness_chain import Chain, compare, reference, same
+from .layout import binding_limit
 from .primitives import ROUNDED, Check, Primitive
 
 SAMPLE = 3  # checks of each primitive where not all of them run

@@ -27,11 +27,7 @@ class MlaWeights:
         def make(c: Container) -> Matrix:
             found = c.matrix(name, m.heads, m.rank, m.nope)
             kind = WHOLE.get(found.fmt.name, "F16")
-            if found.fmt.name == kind:
-                return found
-            dtype = np.float16 if kind == "F16" else np.float32
-            raw = np.ascontiguousarray(found.dequantize().astype(dtype))
-            return Matrix.of(FORMATS[kind], raw.view(np.uint8).reshape(-1), m.nope)
+            return found if found.fmt.name == kind else found.converted(FORMATS[kind])
 
         return self.weights.made(self.label + "attn_k_b", make)
 

@@ -135,7 +135,7 @@ class ExpertWeights:
             out.append(m.part(first * n, last * n))
         if stop > e:
             m = self.weights.matrix(self._name("down", "shexp"), n, (self.moe.total - e) * f)
-            out += [_columns(m, i * f, f) for i in range(max(first - e, 0), stop - e)]
+            out += [m.columns(i * f, f) for i in range(max(first - e, 0), stop - e)]
         return out
 
     def _stacks(
@@ -195,11 +195,3 @@ class ExpertWeights:
             if self.label + name in c.tensors:
                 row[:] = c.vector(self.label + name, e)
         return out
-
-
-def _columns(m: Matrix, first: int, count: int) -> Matrix:
-    """Columns of a matrix as a matrix of their own: a copy, unless they are all."""
-    if count == m.cols:
-        return m
-    raw = m.raw[:, m.fmt.row_bytes(first) : m.fmt.row_bytes(first + count)]
-    return Matrix(m.fmt, np.ascontiguousarray(raw), m.rows, count)

@@ -18,13 +18,13 @@ from ..kernels import (
     mla_prefill_coop,
     q8,
 )
-from .arena import binding_limit
 from .builder import PlanOptions
 from .builder_int8 import obstacle as int8_obstacle
 from .builder_int8 import takes_batches
 from .container import Container
 from .device import Device
 from .errors import UsageError
+from .layout import binding_limit
 from .spec import ModelSpec
 
 MAX_SPLITS = 64  # as in shaders/attention_combine.comp

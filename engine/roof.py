@@ -15,9 +15,9 @@ from typing import Any
 
 from ..kernels import fill, roof_coop, roof_copy, roof_dot, roof_fma, roof_read
 from ..kernels.kernel import Kernel
-from .arena import binding_limit
 from .device import Device
 from .harness import can_run
+from .layout import binding_limit
 from .plan import Buf
 from .recorder import Algorithms
 from .roof_store import Roof

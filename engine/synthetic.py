@@ -2,13 +2,15 @@
 
 Speed depends on shapes and formats, not on what the weights say. The description becomes the
 header of a sparse GGUF file (which takes no room on the disk), so everything that reads models
-checks it as it would any other; only the bytes of its tensors come from random blocks. `export`
-writes them out.
+checks it as it would any other. Matrices are `RandomMatrix`: a device fills them itself
+(engine/random_fill.py), the CPU executor and `export` read bytes out of random blocks, so their
+values are others.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,16 +21,16 @@ from typing import Any
 import numpy as np
 from gguf import ExpertGatingFuncType, GGMLQuantizationType, GGUFWriter
 
-from ..kernels.random_blocks import set_scales
-from .blocks import BY_TYPE, FORMATS, Bytes, Format
+from .blocks import BY_TYPE, FORMATS, Bytes, Format, Matrix
 from .container import Container, open_model
 from .errors import UsageError
+from .random_matrix import RandomMatrix, random_blocks
 from .tensor import Tensor
 
 PREFIX = "synthetic:"
 BASE = 1 << 18  # random blocks of a format, repeated as often as needed
 STARTS = 1 << 12  # blocks between which tensors begin, so that no two are the same
-SIZE = 0.02  # of weights
+HOST = ("norm.weight", "ffn_gate_inp.weight", ".bias")  # small, and the same on every executor
 FALLBACK = "Q8_0"  # for rows that are no multiple of a format's block
 
 
@@ -204,7 +206,7 @@ def write_header(path: Path, name: str, s: Shape) -> None:
 
 
 class Synthetic(Container):
-    """A container whose tensors are random blocks, shared by all tensors of a format."""
+    """A container of random tensors; on the host, all of a format share one run of blocks."""
 
     def __init__(self, name: str, shape: Shape) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kompute-llm-")
@@ -228,24 +230,25 @@ class Synthetic(Container):
             return np.ones(t.nbytes // 4, np.float32).view(np.uint8)
         fmt = BY_TYPE[t.type_id]
         start = t.offset // 32 % STARTS // 32 * 32 * fmt.bytes
-        return self._tile(fmt)[start : start + t.nbytes]
+        return self._tile(fmt, start + t.nbytes)[start : start + t.nbytes]
 
-    def _tile(self, fmt: Format) -> Bytes:
-        """Blocks of a format, enough for its largest tensor."""
+    def matrix(self, name: str, *shape: int) -> Matrix:
+        """Rows whose bytes are made only if the host reads them; a device has random ones of its
+        own (engine/random_fill.py)."""
+        t = self.tensor(name, shape)
+        if name.endswith(HOST):
+            return super().matrix(name, *shape)
+        return RandomMatrix(
+            BY_TYPE[t.type_id], math.prod(shape[:-1]), shape[-1], name, lambda: self.raw(t)
+        )
+
+    def _tile(self, fmt: Format, least: int) -> Bytes:
+        """At least that many bytes of blocks of a format: BASE of them, or for all tensors."""
         if fmt.name not in self._tiles:
+            self._tiles[fmt.name] = random_blocks(fmt, BASE).reshape(-1)
+        if len(self._tiles[fmt.name]) < least:
             most = max(t.nbytes for t in self.tensors.values() if t.type_id == fmt.type_id)
-            rng = np.random.default_rng(abs(fmt.type_id))
-            if fmt.name in ("F32", "F16"):
-                kind = np.float32 if fmt.name == "F32" else np.float16
-                values = rng.normal(0, SIZE, BASE).astype(kind)
-                blocks: Bytes = values.view(np.uint8).reshape(BASE, fmt.bytes)
-            elif fmt.name == "BF16":
-                bits = rng.normal(0, SIZE, BASE).astype(np.float32).view(np.uint32) >> 16
-                blocks = bits.astype(np.uint16).view(np.uint8).reshape(BASE, fmt.bytes)
-            else:
-                blocks = rng.integers(0, 256, (BASE, fmt.bytes), dtype=np.uint8)
-                set_scales(rng, fmt, blocks, SIZE)
-            self._tiles[fmt.name] = np.resize(blocks.reshape(-1), most + STARTS * fmt.bytes)
+            self._tiles[fmt.name] = np.resize(self._tiles[fmt.name], most + STARTS * fmt.bytes)
         return self._tiles[fmt.name]
 
     def close(self) -> None:

@@ -13,7 +13,6 @@ import pytest
 from kompute_llm.engine import primitives_attention as attention
 from kompute_llm.engine import primitives_experts as experts
 from kompute_llm.engine import primitives_latent as latent
-from kompute_llm.engine.arena import binding_limit
 from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.harness import Errors, can_run, measure, push_values, shape_of
@@ -29,6 +28,7 @@ from kompute_llm.engine.harness_chain import (
     same,
 )
 from kompute_llm.engine.harness_primitives import Checker, prepare, runnable, sample
+from kompute_llm.engine.layout import binding_limit
 from kompute_llm.engine.primitives import (
     ROUNDED,
     Check,

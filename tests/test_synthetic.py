@@ -16,9 +16,12 @@ from kompute_llm.cli.bench_config import FOLDER
 from kompute_llm.engine import choice
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.cpu import CpuRunner
+from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import UsageError
+from kompute_llm.engine.random_matrix import RandomMatrix
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.synthetic import Shape, Synthetic
+from kompute_llm.engine.vulkan import VulkanRunner
 
 SHIPPED = tomllib.loads((FOLDER / "synthetic.toml").read_text())
 LLAMA: dict[str, Any] = {
@@ -71,6 +74,30 @@ def test_formats_of_containers(tmp_path: Path) -> None:
     made.close()
 
 
+@pytest.mark.parametrize("math", ["f32", "auto"])
+@pytest.mark.parametrize(
+    "table", [LLAMA, LATENT | {"shared": 2}, LLAMA | {"format": "IQ3_S", "output_format": "F16"}],
+    ids=["llama", "deepseek2", "codebooks"],
+)
+def test_made_on_the_device(
+    vulkan: Device, table: dict[str, Any], math: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host makes no bytes of matrices; batches and single tokens see the same weights."""
+    monkeypatch.setattr(RandomMatrix, "raw", property(lambda m: pytest.fail(f"bytes of {m.label}")))
+    made = Synthetic("x", Shape.of("x", table))
+    seen: list[tuple[int, int]] = []
+    runner = VulkanRunner(
+        made, model_spec(made), vulkan, 32, math=math, progress=lambda *n: seen.append(n)
+    )
+    batch = runner.logits([5, 7, 9])
+    single = np.concatenate([runner.logits([i], pos) for pos, i in enumerate([5, 7, 9])])
+    assert np.isfinite(batch).all() and batch.std() > 0
+    assert np.square(batch - single).sum() < 0.01 * np.square(batch).sum()
+    assert seen[-1][0] == seen[-1][1]
+    assert set(made._tiles) <= {"F32"}  # routers and biases
+    made.close()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -111,3 +138,13 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         r = invoke("bench", "pp1", *args)
         assert (r.exit_code, r.stdout) == (2, "")
         assert says in r.stderr
+
+
+def test_bench_on_a_device(vulkan: Device) -> None:
+    """The shipped tiny model, from the command to a row."""
+    r = invoke("bench", "-m", "synthetic:tiny-q4_k", "pp4", "tg2", "--device", vulkan.info.index,
+               "-r", 1, "--no-warmup", "-o", "json")  # fmt: skip
+    assert r.exit_code == 0, r.stderr
+    rows = json.loads(r.stdout)
+    assert [row["test"] for row in rows] == ["pp4", "tg2"]
+    assert all(row["avg_ts"] > 0 for row in rows) and "same memory" not in r.stderr
