@@ -18,7 +18,7 @@ from .upload import Upload
 
 ANY_BITS = ("qs", "qh", "ql")  # planes that are valid whatever their bits are
 TABLE = 1 << 12  # blocks; small enough for the caches of a device
-SUBMIT_BYTES = 128 << 20  # filled by one submit; a software device takes 0.1 s for them
+SUBMIT_BYTES = 64 << 20  # filled by one submit; a software device takes 0.2 s for them
 
 
 class RandomFill:
