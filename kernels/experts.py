@@ -77,40 +77,37 @@ class ExpertTiling(Tiling):
     workgroup: int = 256
 
 
-def down_tiling(rows: int, chunks: int, lanes: int, units: int) -> ExpertTiling:
+def expert_tiling(t: Tiling) -> ExpertTiling:
+    """A tiling of other products."""
+    return ExpertTiling(t.rows, t.ksplit, t.unroll, lanes=t.lanes)
+
+
+def down_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> ExpertTiling:
     """The columns of all slots are one row: long, as those of products into the residual stream."""
-    if chunks >= 4 * lanes:  # by a sweep on an H200 (docs/performance.md)
+    if step == 1 and chunks >= 4 * lanes:  # by a sweep on an H200 (docs/performance.md)
         return ExpertTiling(2, 4, 2)
-    t = q8.add_tiling(rows, chunks, lanes, units)
-    return ExpertTiling(t.rows, t.ksplit, t.unroll)
+    return expert_tiling(q8.add_tiling(rows, chunks, lanes, units, step))
 
 
-def gate_tiling(rows: int, chunks: int, lanes: int, units: int) -> ExpertTiling:
+def gate_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> ExpertTiling:
     """As gates and ups of dense networks with the rows of all slots."""
-    t = q8.swiglu_tiling(rows, chunks, lanes, units)
-    return ExpertTiling(t.rows, t.ksplit, t.unroll)
+    return expert_tiling(q8.swiglu_tiling(rows, chunks, lanes, units, step))
 
 
 def launch_q8(
     ops: Mapping[str, Shaped], params: Params, limits: Limits,
-    tiling: Callable[[int, int, int, int], ExpertTiling], slots: int, grid_slots: int, chunks: int,
+    tiling: Callable[[int, int, int, int, int], ExpertTiling], slots: int, grid_slots: int,
+    chunks: int,
 ) -> Launch:
     """Rows along x in whole groups of 16, slots along y."""
-    rows = int(params["rows"])
-    subgroup = lanes = limits.subgroup_size
-    while lanes > 8 and lanes // 2 >= chunks:
-        lanes //= 2
-    t = tiling(rows * grid_slots, chunks, lanes, limits.units)
-    size = max(limits.workgroup(t.workgroup), subgroup * t.ksplit)
-    per = t.rows
-    while size // lanes // t.ksplit * per < q8.GROUP:
-        if size * 2 <= limits.most:
-            size *= 2
-        else:
-            per *= 2
-    grid = (-(-rows // (size // lanes // t.ksplit * per)), grid_slots, 1)
-    spec = (size, lanes, per, subgroup, t.unroll, t.ksplit, slots, int(params["cols"]) // 32)
-    return Launch(ops["w"].format_name, spec, grid, subgroup)
+    rows, name = int(params["rows"]), ops["w"].format_name
+    step = q8.step_of(name)
+    lanes = q8.lanes_for(chunks // step, limits)
+    t = tiling(rows * grid_slots, chunks, lanes, limits.units, step)
+    spec = q8.specialize(t, lanes, t.workgroup, q8.GROUP, limits)
+    grid = (-(-rows // q8.rows_of(spec)), grid_slots, 1)
+    sizes = (slots, int(params["cols"]) // 32)
+    return Launch(name, (*spec, *sizes), grid, limits.subgroup_size)
 
 
 def slots_in(ops: Mapping[str, Shaped]) -> int:

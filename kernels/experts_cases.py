@@ -17,6 +17,7 @@ from .routing import f32_matrix
 # (experts, first, rows, cols): all experts in the stack, or some
 SHAPES = ((5, 0, 32, 256), (4, 1, 96, 512), (3, 2, 64, 768))
 SLOTS = 4
+ALL_SHAPES = ("Q4_K", "Q3_K")  # a format in chunks, one in quads (shaders/units_q8.glsl)
 BIASED = ("Q4_K", "Q8_0")  # cases with biases: the rest does not depend on the format
 
 
@@ -32,9 +33,9 @@ def case_route(rng: np.random.Generator, experts: int, first: int) -> Array:
 def case_shapes(rng: np.random.Generator, formats: tuple[str, ...]) -> Iterator[
     tuple[str, str, tuple[int, int, int, int], dict[str, Any]]
 ]:
-    """Name, format, shape and common operands of every case; one format in all shapes."""
+    """Name, format, shape and common operands of every case; two formats in all shapes."""
     for i, fmt in enumerate(formats):
-        for shape in SHAPES if fmt == "Q4_K" else (SHAPES[i % len(SHAPES)],):
+        for shape in SHAPES if fmt in ALL_SHAPES else (SHAPES[i % len(SHAPES)],):
             experts, first, rows, cols = shape
             ops = {"route": case_route(rng, experts, first), "step": step_words(1, 5)}
             yield f"{fmt} {experts} experts from {first} {rows}x{cols}", fmt, shape, ops

@@ -7,7 +7,7 @@ and scale times the sum of the group's quants. The scale is largest magnitude / 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,10 @@ FORMATS = (
     "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q2_K", "Q3_K", "IQ4_NL",
     "IQ4_XS", "MXFP4", "INT8", "INT4_G32", "INT4_G64", "INT4_G128", "INT3_G64",
 )  # fmt: skip
+# Formats whose lanes take four chunks at a time: those of QUADS in shaders/dot_q8.glsl
+QUADS = ("Q3_K",)
+FEW_LANES = 4  # of a row in those
+ENOUGH = 512  # lanes of a compute unit that hide the latency of loads
 # (rows, cols): few rows, ragged chunks, shapes of small models, long rows
 SHAPES = ((16, 256), (64, 768), (576, 512), (48, 4096), (192, 1536))
 
@@ -69,15 +73,37 @@ def inverse_rms(ssq: Array, cols: int, eps: float) -> np.float32:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Rows of a lane group, lane groups per row (KSPLIT), a lane's chunks in flight (UNROLL)."""
+    """Rows of a lane group, lane groups per row (KSPLIT), steps of a lane in flight (UNROLL), and
+    the most lanes of a group (0: the subgroup)."""
 
     rows: int
     ksplit: int = 1
     unroll: int = 1
+    lanes: int = field(default=0, kw_only=True)
 
 
-def add_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+def step_of(format_name: str) -> int:
+    """Chunks of 32 values that a lane takes at a time."""
+    return 4 if format_name in QUADS else 1
+
+
+def quad_tiling(rows: int, quads: int, lanes: int, units: int) -> Tiling:
+    """Four chunks at a time, 256 values apart between neighbouring lanes: their activations share
+    banks of the cache, so few lanes are of the same row, and more groups take a part of it."""
+    lanes, per, ksplit = min(lanes, FEW_LANES), 2, 1
+    if rows * min(lanes * 8, quads) <= units * ENOUGH // 2:
+        per = 1
+    elif rows * lanes >= units * ENOUGH * 8:
+        per = 4
+    while lanes * ksplit < min(quads, 64) and rows // per * lanes * ksplit < units * ENOUGH // 2:
+        ksplit *= 2
+    return Tiling(per, ksplit, lanes=lanes)
+
+
+def add_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """Products into the residual stream have few rows: long ones are shared by several groups."""
+    if step > 1:
+        return quad_tiling(rows, chunks // step, lanes, units)
     if chunks >= 8 * lanes:
         return Tiling(4, 4, 2)
     if chunks >= 4 * lanes:
@@ -85,49 +111,75 @@ def add_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
     return Tiling(2, 2) if chunks > lanes else Tiling(1)
 
 
-def qkv_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+def qkv_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """Neither few rows nor many: small workgroups, so that every unit has some."""
+    if step > 1:
+        return quad_tiling(rows, chunks // step, lanes, units)
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
     return Tiling(1 if chunks > lanes else 2)
 
 
-def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """Two matrices per row: several rows share activations once every unit has work."""
+    if step > 1:
+        return quad_tiling(rows, chunks // step, lanes, units)
     return Tiling(4 if rows * lanes >= units * 2048 else 2 if rows >= 4096 else 1)
 
 
-def plain_tiling(rows: int, chunks: int, lanes: int, units: int) -> Tiling:
+def plain_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """Any rows; many of a group where a vocabulary's rows are short."""
+    if step > 1:
+        return quad_tiling(rows, chunks // step, lanes, units)
     if chunks <= lanes and rows >= units * 128:
         return Tiling(8)
     return Tiling(2, 1, 2 if chunks > lanes else 1)
 
 
+def lanes_for(steps: int, limits: Limits) -> int:
+    """Lanes of a row of `steps` steps: a subgroup, or fewer where some would have none."""
+    lanes = limits.subgroup_size
+    while lanes > 8 and lanes // 2 >= steps:
+        lanes //= 2
+    return lanes
+
+
+def specialize(
+    t: Tiling, lanes: int, workgroup: int, whole: int, limits: Limits
+) -> tuple[int, int, int, int, int, int]:
+    """Constants 0 … 5 of rows_q8.glsl; rows of a workgroup are a multiple of `whole`."""
+    subgroup, lanes = limits.subgroup_size, min(lanes, t.lanes or lanes)
+    ksplit = min(t.ksplit, max(limits.most // subgroup, 1))
+    size, per = max(limits.workgroup(workgroup), subgroup * ksplit), t.rows
+    while size // lanes // ksplit * per < whole:
+        if size * 2 <= limits.most:
+            size *= 2
+        else:
+            per *= 2
+    return size, lanes, per, subgroup, t.unroll, ksplit
+
+
+def rows_of(spec: tuple[int, ...]) -> int:
+    """Rows of a workgroup with these constants."""
+    return spec[0] // spec[1] // spec[5] * spec[2]
+
+
 def launch_as(
     ops: Mapping[str, Shaped], params: Params, limits: Limits,
-    tiling: Callable[[int, int, int, int], Tiling], whole: int = 1, suffix: str = "",
+    tiling: Callable[[int, int, int, int, int], Tiling], whole: int = 1, suffix: str = "",
 ) -> Launch:
     """A launch with the weights' format in its build name.
 
     Rows of a workgroup are a multiple of `whole`. The tilings were measured on an H200
     (docs/performance.md); on other devices they fit, at least.
     """
-    rows, chunks = int(params["rows"]), int(params["cols"]) // 32
-    subgroup = lanes = limits.subgroup_size
-    while lanes > 8 and lanes // 2 >= chunks:
-        lanes //= 2
-    t = tiling(rows, chunks, lanes, limits.units)
-    size = max(limits.workgroup(256), subgroup * t.ksplit)
-    per_group = t.rows
-    while size // lanes // t.ksplit * per_group < whole:
-        if size * 2 <= limits.most:
-            size *= 2
-        else:
-            per_group *= 2
-    grid = grid_2d(-(-rows // (size // lanes // t.ksplit * per_group)), limits)
-    spec = (size, lanes, per_group, subgroup, t.unroll, t.ksplit)
-    return Launch(ops["w"].format_name + suffix, spec, grid, subgroup)
+    rows, chunks, name = int(params["rows"]), int(params["cols"]) // 32, ops["w"].format_name
+    step = step_of(name)
+    lanes = lanes_for(chunks // step, limits)
+    t = tiling(rows, chunks, lanes, limits.units, step)
+    spec = specialize(t, lanes, 256, whole, limits)
+    grid = grid_2d(-(-rows // rows_of(spec)), limits)
+    return Launch(name + suffix, spec, grid, limits.subgroup_size)
 
 
 def vector_operands(rng: np.random.Generator, cols: int) -> dict[str, Any]:

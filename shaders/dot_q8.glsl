@@ -3,6 +3,11 @@
 // Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
 #extension GL_EXT_spirv_intrinsics : require
 
+// Formats of which the mat-vecs take four chunks at a time (units_q8.glsl); without it, one
+#if defined(Q3_K)
+#define QUADS 1
+#endif
+
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
                   id = 4450)
 int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);

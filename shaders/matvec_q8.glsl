@@ -1,45 +1,20 @@
-// Body of the int8 mat-vec family: a group of LANES lanes takes ROWS rows, and KSPLIT groups of
-// different subgroups share the columns of the same rows. Several rows per group reuse the
-// activations that a lane loads; several groups per row keep enough loads in flight.
+// Body of the int8 mat-vec family. Lanes and rows: rows_q8.glsl.
 // The stem defines the epilogue: ROPE, GATED, ADD, COMPRESS or none; NORM divides by the root mean square
 // whose partial sums of squares `ssq` the kernel before has left (one per 16 values).
-//
-// spec: 0 workgroup, 1 LANES, 2 ROWS, 3 subgroup size, 4 UNROLL (chunks of a lane in flight),
-// 5 KSPLIT (a power of two, at most the number of subgroups)
-
-layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint WORKGROUP = 32u;
-layout(constant_id = 1) const uint LANES = 8u;
-layout(constant_id = 2) const uint ROWS = 2u;
-layout(constant_id = 3) const uint SUBGROUP = 8u;
-layout(constant_id = 4) const uint UNROLL = 1u;
-layout(constant_id = 5) const uint KSPLIT = 1u;
-
-#include "gate.glsl"
+// GATED: w holds the rows of gate, then those of up.
 
 #ifdef GATED
-const uint SUMS = 2u * ROWS;
+const uint MATRICES = 2u;
 #else
-const uint SUMS = ROWS;
+const uint MATRICES = 1u;
 #endif
-const uint PER_SUBGROUP = SUBGROUP / LANES;
-const uint GROUPS = WORKGROUP / SUBGROUP / KSPLIT * PER_SUBGROUP;
-const uint WG_ROWS = GROUPS * ROWS;
-
-shared float partial[GROUPS * SUMS * KSPLIT];
+#include "rows_q8.glsl"
+#include "gate.glsl"
 
 #if defined(ADD) || defined(GATED) || defined(COMPRESS)
 shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "quant16.glsl"
 #endif
-
-// Sum number i (row i of the workgroup; GATED: rows of gate, then of up) over the column parts
-float row_sum(uint row, uint matrix) {
-    uint at = (row / ROWS * SUMS + matrix * ROWS + row % ROWS) * KSPLIT;
-    float sum = 0.0;
-    for (uint i = 0u; i < KSPLIT; i++) sum += partial[at + i];
-    return sum;
-}
 
 #ifdef ROPE
 #include "cache.glsl"
@@ -74,7 +49,7 @@ void main() {
     uint group = gl_SubgroupID / KSPLIT * PER_SUBGROUP + gl_SubgroupInvocationID / LANES;
     uint wg = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x;
     uint wg_row = wg * WG_ROWS, row0 = wg_row + group * ROWS;
-    uint chunks = p.cols / 32u, count = min(p.rows - min(wg_row, p.rows), WG_ROWS);
+    uint units = p.cols / (32u * UNIT), count = min(p.rows - min(wg_row, p.rows), WG_ROWS);
 #if defined(ROPE)
     uint pos = step[STEP_POS];
     vec2 cs = 2u * t < count ? turn(p.y_off + wg_row + 2u * t, pos) : vec2(1.0, 0.0);
@@ -89,37 +64,22 @@ void main() {
     float squares = 0.0;
     for (uint i = gl_SubgroupInvocationID; i < p.cols / 16u; i += SUBGROUP) squares += ssq[i];
 #endif
-    float acc[SUMS];
-    FLAT for (uint i = 0u; i < SUMS; i++) acc[i] = 0.0;
-    uint first = part * LANES + lane, stride = LANES * KSPLIT;
-    for (uint c0 = first; c0 < chunks; c0 += stride * UNROLL) {
+    clear_sums();
+    for (uint c0 = part * LANES + lane; c0 < units; c0 += STRIDE * UNROLL) {
         FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint c = min(c0 + u * stride, chunks - 1u);
-            float inside = c0 + u * stride < chunks ? 1.0 : 0.0;
-            uint ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
-            uvec4 xa = xq[ga], xb = xq[gb];
-            vec2 za = xs[ga] * inside, zb = xs[gb] * inside;
-            FLAT for (uint r = 0u; r < ROWS; r++) {
-                uint row = min(row0 + r, p.rows - 1u);
-                acc[r] += chunk_dot_q8(row * chunks + c, xa, xb, za, zb);
-#ifdef GATED
-                acc[ROWS + r] += chunk_dot_q8((p.rows + row) * chunks + c, xa, xb, za, zb);
-#endif
-            }
+            uint c = min(c0 + u * STRIDE, units - 1u);
+            float inside = c0 + u * STRIDE < units ? 1.0 : 0.0;
+            add_unit(0u, c, inside, row0, p.rows - 1u, p.rows, units);
         }
     }
     if (stopped) return;
-    for (uint d = LANES / 2u; d > 0u; d /= 2u)
-        FLAT for (uint i = 0u; i < SUMS; i++) acc[i] += subgroupShuffleXor(acc[i], d);
 #ifdef NORM
     for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) squares += subgroupShuffleXor(squares, d);
     float norm = inversesqrt(squares / float(p.cols) + p.eps);
 #else
     const float norm = 1.0;
 #endif
-    if (lane == 0u)
-        FLAT for (uint i = 0u; i < SUMS; i++) partial[(group * SUMS + i) * KSPLIT + part] = acc[i];
-    barrier();
+    join_lanes(lane, group, part);
 #if defined(ROPE)
     if (2u * t < count)
         store_pair(p.y_off + wg_row + 2u * t, pos, cs, row_sum(2u * t, 0u) * norm,
