@@ -113,7 +113,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def page(rows: Sequence[Row]) -> str:
     """The whole report, which needs no other file."""
-    facts = [f"{k} {v}" for k, v in rows[0].get("environment", {}).items()]
+    facts = [f"{k} {v}" for part in ("environment", "clocks")
+             for k, v in rows[0].get(part, {}).items()]  # fmt: skip
     models = ", ".join(dict.fromkeys(str(r["model_type"]) for r in rows))
     parts = [f"<h1>Benchmark of {escape(models)}</h1>"]
     parts.append(f'<p class="note">{escape(rows[0].get("test_time", ""))}; '

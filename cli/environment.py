@@ -8,7 +8,10 @@ import subprocess
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..engine.clocks import Reading
 
 VARIABLES = ("KOMPUTE_LLM_", "VK_", "MESA_", "LP_", "NUMBA_", "XDG_CACHE_HOME")
 PACKAGES = ("kp", "numpy", "numba", "gguf")
@@ -62,14 +65,30 @@ def drivers() -> dict[str, str]:
         return {}
 
 
+def begin_clocks() -> dict[str, Reading]:
+    """Readings of the clocks of every GPU by its name, which take a moment; {} without Vulkan."""
+    from ..engine.clocks import Reading
+    from ..engine.device_info import list_devices
+    from ..engine.errors import DeviceError
+
+    try:
+        return {d.name: Reading(d) for d in list_devices() if d.type != "cpu"}
+    except DeviceError:
+        return {}
+
+
 def report() -> dict[str, Any]:
-    """What a bug report needs: versions, processor, devices, variables that change anything."""
+    """What a bug report needs: versions, processor, devices and their clocks in MHz, variables
+    that change anything."""
     from ..engine.cpu_cores import available_cores
     from ..engine.roof_store import cpu_name
 
+    clocks = begin_clocks()
     seen = {k: v for k, v in sorted(os.environ.items()) if k.startswith(VARIABLES)}
     return environment() | {
-        "cpu": cpu_name(), "cores": available_cores(), "devices": drivers(), "variables": seen,
+        "cpu": cpu_name(), "cores": available_cores(), "devices": drivers(),
+        "clocks": {name: reading.result() or "n/a" for name, reading in clocks.items()},
+        "variables": seen,
     }  # fmt: skip
 
 

@@ -61,6 +61,13 @@ class Setup:
         """Threads of the CPU executor."""
         return self.arm.config.threads or available_cores()
 
+    def clocks(self) -> Mapping[str, int]:
+        """MHz of the device at this moment; {} on the CPU, and where they are not known."""
+        from ..engine.clocks import Reading
+
+        device = getattr(self.opened.runner, "device", None)
+        return {} if device is None else Reading(device.info).result()
+
     @property
     def on_cpu(self) -> bool:
         """Whether the CPU executor runs it."""
@@ -71,7 +78,8 @@ class Setup:
 class Result:
     """Samples of one test, oldest first, and the phases of a profiled run.
 
-    `record`: "reuse" where recorded sequences were replayed, "each" where none was.
+    `record`: "reuse" where recorded sequences were replayed, "each" where none was. `clocks`: MHz
+    of the device right after the last sample, as far as they are known (engine/clocks.py).
     """
 
     setup: Setup
@@ -79,6 +87,7 @@ class Result:
     samples: Sequence[Sample]
     phases: Phases | None = None
     record: str = "reuse"
+    clocks: Mapping[str, int] = field(default_factory=dict)
     when: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
 
     @property
@@ -148,6 +157,7 @@ def _more(result: Result) -> dict[str, Any]:
     """Fields beyond llama-bench's."""
     s, setup = result.summary, result.setup
     phases: Mapping[str, Any] = {"profile": result.phases.as_json()} if result.phases else {}
+    clocks: Mapping[str, Any] = {"clocks": dict(result.clocks)} if result.clocks else {}
     return {
         "test": result.test.name,
         "device": setup.opened.runner.describe,
@@ -160,5 +170,5 @@ def _more(result: Result) -> dict[str, Any]:
         "thread_ms_per_token": result.per_token("thread_seconds").mean,
         "samples_ns": [round(x.seconds * 1e9) for x in result.samples],
         "samples_ts": result.rates,
-        **phases,
+        **clocks, **phases,
     }  # fmt: skip
