@@ -13,6 +13,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from kompute_llm.engine.measure import Sample
 from kompute_llm.engine.runner import RunnerConfig
 
 DATA = Path(__file__).parent / "data"
+CLOCKS = {"graphics_mhz": 1500, "graphics_max_mhz": 1980}
 ARMS = [
     Arm(Path("llama.gguf"), RunnerConfig(512, cache_k=k, batch=2048, threads=2), 512)
     for k in ("f16", "f32")
@@ -113,13 +115,24 @@ def test_figures_by_hand() -> None:
     assert one.summary.sd == 0
 
 
+def test_clocks() -> None:
+    """Beyond llama-bench's fields, in JSON alone, and only where they are known."""
+    (first, *_) = fixed_results()
+    for kind in FORMATS:
+        with_them = written(kind, [replace(first, clocks=CLOCKS)])
+        assert ("graphics_mhz" in with_them) == (kind in ("json", "jsonl"))
+        assert "clocks" not in written(kind, [first])
+    (found,) = json.loads(written("json", [replace(first, clocks=CLOCKS)]))
+    assert found["clocks"] == CLOCKS and list(found)[: len(results.FIELDS)] == [*results.FIELDS]
+
+
 def test_llama_cpps_script(tmp_path: Path) -> None:
     """The script reads every format and finds the speed-up."""
     script = os.environ.get("KOMPUTE_LLM_COMPARE")
     if not script:
         pytest.skip("KOMPUTE_LLM_COMPARE names no compare-llama-bench.py")
     python = os.environ.get("KOMPUTE_LLM_COMPARE_PYTHON", sys.executable)
-    found = fixed_results()[:2]
+    found = [replace(r, clocks=CLOCKS) for r in fixed_results()[:2]]
     for kind in ("json", "jsonl", "csv", "sql"):
         path = tmp_path / f"x.{kind}"
         text = written(kind, found)
