@@ -23,7 +23,7 @@ FORMATS = (
     "IQ4_XS", "MXFP4", "INT8", "INT4_G32", "INT4_G64", "INT4_G128", "INT3_G64",
 )  # fmt: skip
 # Formats whose lanes take four chunks at a time: those of QUADS in shaders/dot_q8.glsl
-QUADS = ("Q3_K",)
+QUADS = ("Q3_K", "Q2_K")
 FEW_LANES = 4  # of a row in those
 ENOUGH = 512  # lanes of a compute unit that hide the latency of loads
 # (rows, cols): few rows, ragged chunks, shapes of small models, long rows

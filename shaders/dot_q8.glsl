@@ -4,7 +4,7 @@
 #extension GL_EXT_spirv_intrinsics : require
 
 // Formats of which the mat-vecs take four chunks at a time (units_q8.glsl); without it, one
-#if defined(Q3_K)
+#if defined(Q3_K) || defined(Q2_K)
 #define QUADS 1
 #endif
 

@@ -38,4 +38,27 @@ float unit_dot(uint g, Inputs x) {
     }
     return 0.25 * unpackHalf2x16(head.w).x * sum;
 }
+#elif defined(Q2_K)
+// A byte of scale (low nibble) and minimum for each group: of groups 2 i, 2 i + 1 in bytes 0, 2
+float unit_dot(uint g, Inputs x) {
+    uint block = g >> 1, h = g & 1u;
+    uvec4 q0 = w4[p.w_p0 / 4u + block * 4u + h], q1 = w4[p.w_p0 / 4u + block * 4u + 2u + h];
+    uvec4 k = w4[p.w_p1 / 4u + block] >> (8u * h), scales = k & 0x000F000Fu;
+    uvec4 minima = (k >> 4) & 0x000F000Fu, r0 = q0 >> 4, r1 = q1 >> 4;
+    vec2 dm = unpackHalf2x16(w[p.w_p2 + block]);
+    // times 1 and 4 in turn
+    int n[8] = int[8](
+        dot16(q0 & 0x03030303u, x.q[0]), dot16(q0 & 0x0C0C0C0Cu, x.q[1]),
+        dot16(r0 & 0x03030303u, x.q[2]), dot16(r0 & 0x0C0C0C0Cu, x.q[3]),
+        dot16(q1 & 0x03030303u, x.q[4]), dot16(q1 & 0x0C0C0C0Cu, x.q[5]),
+        dot16(r1 & 0x03030303u, x.q[6]), dot16(r1 & 0x0C0C0C0Cu, x.q[7]));
+    float sum = 0.0, least = 0.0;
+    FLAT for (uint s = 0u; s < 8u; s += 2u) {
+        uint a = scales[s / 2u], b = minima[s / 2u];
+        sum += float(n[s] * int(a & 15u)) * x.z[s].x;
+        sum += float(n[s + 1u] * int(a >> 16)) * (x.z[s + 1u].x * 0.25);
+        least += float(b & 15u) * x.z[s].y + float(b >> 16) * x.z[s + 1u].y;
+    }
+    return dm.x * sum - dm.y * least;
+}
 #endif
