@@ -1,13 +1,15 @@
-"""Time of single mat-vecs in int8: python tests/perf_matvec.py [DEVICE] [ROWS COLS].
+"""Time of single mat-vecs in int8: python tests/perf_matvec.py [DEVICE] [ROWS COLS] [--sweep=NAME]
 
 4096 rows of 14336 values, the shape that llama.cpp's `test-backend-ops perf -o MUL_MAT` times, in
 several formats, with distinct weights in turn so that they come from memory. Prints microseconds
 of a product that waits for the one before it (as in a model), of one that does not, and GB/s of
-weights of the latter. No test: it needs a quiet machine.
+weights of the latter. --sweep: tilings of one format, the fastest first. No test: it needs a quiet
+machine.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 import time
@@ -17,9 +19,9 @@ from perf_bench import Bench
 
 from kompute_llm.engine.device import Device, choose
 from kompute_llm.engine.plan import Buf
-from kompute_llm.kernels import norm_matvec_q8
+from kompute_llm.kernels import norm_matvec_q8, q8
 
-FORMATS = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "Q3_K", "INT4_G64", "INT3_G64")
+FORMATS = ("Q4_0", "Q8_0", "Q4_K", "Q6_K", "Q3_K", "Q2_K", "INT4_G64", "INT3_G64")
 COPIES, DISPATCHES, EVALS = 8, 64, 15
 
 
@@ -50,12 +52,34 @@ def micros(device: Device, seq: Any) -> float:
     return statistics.median(times)
 
 
+def sweep(b: Bench, size: tuple[int, int], fmt: str) -> None:
+    """GB/s of products side by side by lanes of a row, groups per row, rows of a group."""
+    weights = [b.weight(*size, fmt) for _ in range(COPIES)]
+    before, found = q8.plain_tiling, []
+    for n, ksplit, rows in itertools.product((4, 8, 16, 32), (1, 2, 4, 8, 16), (1, 2, 4)):
+        if not 16 <= n * ksplit <= 64 or n > b.device.limits.subgroup_size:
+            continue
+        t = q8.Tiling(rows, ksplit, lanes=n)
+        q8.plain_tiling = lambda *shape, t=t: t
+        speed = weights[0][1].nbytes / micros(b.device, record(b, weights, size, True)) / 1e3
+        found.append((speed, f"lanes {n} x {ksplit}, rows {rows}"))
+    q8.plain_tiling = before
+    for speed, what in sorted(found, reverse=True)[:12]:
+        print(f"{fmt} {what}: {speed:.0f} GB/s")
+
+
 def main() -> None:
     """One line per format."""
-    size = (int(sys.argv[2]), int(sys.argv[3])) if len(sys.argv) > 3 else (4096, 14336)
-    with Device.open(choose(sys.argv[1] if len(sys.argv) > 1 else None)) as device:
+    args = [a for a in sys.argv[1:] if not a.startswith("--")]
+    swept = [a.removeprefix("--sweep=") for a in sys.argv[1:] if a.startswith("--sweep=")]
+    size = (int(args[1]), int(args[2])) if len(args) > 2 else (4096, 14336)
+    with Device.open(choose(args[0] if args else None)) as device:
         b = Bench(device, 1.0, 1)
         print(f"{device.describe}: {size[0]} x {size[1]}")
+        for fmt in swept:
+            sweep(b, size, fmt)
+        if swept:
+            return
         for fmt in FORMATS:
             weights = [b.weight(*size, fmt) for _ in range(COPIES)]
             after = micros(device, record(b, weights, size, False))

@@ -239,8 +239,11 @@ def table(layer: Layer) -> None:
 
 def tilings() -> Iterator[experts.ExpertTiling]:
     """What is tried for the experts."""
-    for rows, ksplit, unroll, size in itertools.product((1, 2, 4), (1, 2, 4), (1, 2), (256, 512)):
-        yield experts.ExpertTiling(rows, ksplit, unroll, size)
+    lanes = ((4, 4), (4, 8), (4, 16), (8, 2), (8, 4), (8, 8), (16, 1), (16, 2), (16, 4), (32, 1),
+             (32, 2), (32, 4))  # fmt: skip
+    for rows, (of, ksplit), size in itertools.product((1, 2, 4), lanes, (256, 512)):
+        for unroll in (1, 2) if of == 32 else (1,):
+            yield experts.ExpertTiling(rows, ksplit, unroll, size, lanes=of)
 
 
 def always(t: experts.ExpertTiling) -> Callable[..., experts.ExpertTiling]:
@@ -262,7 +265,7 @@ def sweep(layer: Layer) -> None:
         before, found = getattr(experts, kind), []
         for t in tilings():
             setattr(experts, kind, always(t))
-            what = f"r{t.rows} k{t.ksplit} u{t.unroll} w{t.workgroup}"
+            what = f"r{t.rows} l{t.lanes} k{t.ksplit} u{t.unroll} w{t.workgroup}"
             found.append((what, layer.b.chain(layer.each(kernel), REPEATS)))
         setattr(experts, kind, before)
         best_of(layer, kind, found)
