@@ -10,7 +10,8 @@ from typing import Any
 
 from ..engine.errors import UsageError
 from ..engine.spec import model_spec
-from ..engine.synthetic import PREFIX, Shape, Synthetic
+from ..engine.synthetic import PREFIX, Synthetic
+from ..engine.synthetic_shape import Shape
 from .bench_config import FOLDER, read
 from .loading import Model, open_file
 from .output import note

@@ -25,7 +25,8 @@ from kompute_llm.engine.plan import Buf, Phase
 from kompute_llm.engine.recorder import push_words
 from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
-from kompute_llm.engine.synthetic import Shape, Synthetic
+from kompute_llm.engine.synthetic import Synthetic
+from kompute_llm.engine.synthetic_shape import Shape
 from kompute_llm.engine.vulkan import VulkanRunner
 from kompute_llm.kernels import (
     experts_matmul_coop,

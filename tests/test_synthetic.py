@@ -20,7 +20,8 @@ from kompute_llm.engine.device import Device
 from kompute_llm.engine.errors import UsageError
 from kompute_llm.engine.random_matrix import RandomMatrix
 from kompute_llm.engine.spec import model_spec
-from kompute_llm.engine.synthetic import Shape, Synthetic
+from kompute_llm.engine.synthetic import Synthetic
+from kompute_llm.engine.synthetic_shape import Shape
 from kompute_llm.engine.vulkan import VulkanRunner
 
 SHIPPED = tomllib.loads((FOLDER / "synthetic.toml").read_text())
