@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from .interrupt import Interrupt
@@ -56,22 +57,22 @@ class Run:
 
     def kernels(self, kernels: Sequence[Kernel]) -> list[str]:
         """Every case of each kernel; returns the names of those that the device cannot run."""
-        import numpy as np
+        from ..engine.harness import can_run
+        from ..engine.harness_ahead import cases_ready
 
-        from ..engine.harness import can_run, run_case
-
-        left_out = []
-        for i, kernel in enumerate(kernels):
-            if not can_run(self.device, kernel):
-                left_out.append(kernel.name)
-                continue
-            with self.group(kernel.name) as group:
-                for case in kernel.cases(np.random.default_rng(self.seed)):
+        able = [k for k in kernels if can_run(self.device, k)]
+        for i, (name, cases) in enumerate(groupby(
+            cases_ready(self.device, able, self.seed), key=lambda ready: ready.kernel.name
+        )):
+            with self.group(name) as group:
+                for ready in cases:
                     if self.stop.pressed:
                         break
-                    self.tell(f"kernel {i + 1} of {len(kernels)}", f"{kernel.name}: {case.name}")
-                    self.add(group, run_case(self.device, kernel, case))
-        return left_out
+                    self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {ready.case.name}")
+                    self.add(group, ready.run(self.device))
+            if self.stop.pressed:
+                break
+        return [k.name for k in kernels if k not in able]
 
     def primitives(self, chosen: Chosen, shapes: str) -> tuple[int, int]:
         """Checks of primitives; returns how many ran, and how many the device could run."""

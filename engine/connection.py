@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ class Connection:
     def __init__(self, info: DeviceInfo, validation: bool) -> None:
         self.info = info
         self.fatal: DeviceError | None = None
+        self.closing: list[Callable[[], None]] = []  # called before the device goes
         self.running = threading.Lock()  # held by `Device.eval`, which other threads may use
         self.kp = _import_kp()
         self.layer = layer.extension()
@@ -101,6 +103,8 @@ class Connection:
 
         Waits for an `eval` of another thread; what comes after that one raises DeviceError.
         """
+        while self.closing:
+            self.closing.pop()()
         with self.running:
             if self.manager is None:
                 return

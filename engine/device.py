@@ -134,6 +134,14 @@ class Device(Connection):
         )
         return self.checked(made, what)
 
+    def compile(
+        self, name: str, bindings: int, spirv: bytes, spec: Many[int] = (), push_words: int = 0,
+        subgroup_size: int = 0,
+    ) -> None:
+        """Compile a pipeline into the cache, for `algorithm` to find. Any thread may call this."""
+        some = [self._carrier] * bindings
+        self.algorithm(name, some, spirv, spec, push_words, subgroup_size).destroy()
+
     def sequence(self, timestamps: int = 0) -> Sequence:
         """An empty sequence; with `timestamps`, room for the ticks of that many records."""
         if timestamps and not self.info.timestamp_bits:

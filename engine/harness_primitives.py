@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..kernels.kernel import Array
+from .ahead import compile_pipeline
 from .cpu_cores import available_cores
 from .device import Device
-from .harness import CaseResult, Errors, can_run
+from .harness import CaseResult, Errors, can_run, shape_of
+from .harness_ahead import in_advance
 from .harness_bound import Bound, Loader
 from .harness_chain import Chain, compare, reference, same
 from .layout import binding_limit
@@ -48,29 +48,30 @@ def sample(checks: list[Check], primitive: Primitive, seed: int, count: int) -> 
     return [checks[i] for i in sorted(chosen)]
 
 
-def prepare(checks: Iterable[Check], primitive: Primitive, seed: int, ahead: int) -> (
-    Iterator[Prepared]
-):
-    """Inputs and references, `ahead` checks in advance on threads (0: when they are asked for)."""
+def prepare(
+    checks: Iterable[Check], primitive: Primitive, seed: int, ahead: int,
+    device: Device | None = None,
+) -> Iterator[Prepared]:
+    """Inputs and references, `ahead` checks in advance on threads (0: when they are asked for).
+
+    Their pipelines for `device` are compiled there too.
+    """
 
     def one(check: Check) -> Prepared:
         chain = check.chain(seed, primitive.name)
+        if device:
+            compile_links(device, chain)
         return Prepared(check, chain, reference(chain))
 
-    if not ahead:
-        yield from map(one, checks)
-        return
-    with ThreadPoolExecutor(ahead) as pool:
-        waiting: deque[Future[Prepared]] = deque()
-        try:
-            for check in checks:
-                waiting.append(pool.submit(one, check))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+    yield from in_advance(one, checks, ahead)
+
+
+def compile_links(device: Device, chain: Chain) -> None:
+    """Put the pipelines of a chain into the device's cache."""
+    for link in chain.links:
+        shapes = {n: shape_of(n, v) for n, v in chain.operands_of(link).items()}
+        launch = link.kernel.launch(shapes, link.params, link.rows, device.limits)
+        compile_pipeline(device, link.kernel, launch)
 
 
 class Checker:
@@ -80,14 +81,15 @@ class Checker:
         self.device, self.seed = device, seed
         self._loader = Loader(device)
         # on software the device needs the cores itself
-        self.ahead = 0 if device.limits.software else min(AHEAD, available_cores() // 2)
+        self.ahead = 0 if device.limits.software else min(AHEAD, available_cores())
 
     def results(
         self, primitive: Primitive, checks: Iterable[Check], told: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> Iterator[CaseResult]:
         """One result for each check, two for those issued in two ways; until `stopped()`."""
-        ready = prepare(checks, primitive, self.seed, self.ahead)
+        device = self.device if self.ahead else None
+        ready = prepare(checks, primitive, self.seed, self.ahead, device)
         try:
             for item in ready:
                 if stopped():

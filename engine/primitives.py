@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,9 @@ import numpy as np
 from ..kernels.kernel import Kernel
 from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix
-from .blocks import FORMATS, Floats, Matrix
+from .blocks import FORMATS, Matrix
 from .harness_chain import Chain
+from .repeated import Repeated
 
 ROUNDED = 1e-2  # of outputs in int8: one of 127 steps, where a value lies between two of them
 DISTINCT = 16  # a large weight has a sixteenth of its rows, each in many places
@@ -72,24 +72,6 @@ class Primitive:
     title: str
     limit: Limit
     checks: Callable[[int], Iterator[Check]]
-
-
-@dataclass(frozen=True)
-class Repeated(Matrix):
-    """Rows drawn from the rows of `base`: as large as a model's, decoded in a fraction of the
-    time."""
-
-    base: Matrix
-    index: Any  # (rows,)
-
-    @cached_property
-    def _decoded(self) -> Floats:
-        return self.base.dequantize()
-
-    def dequantize(self, start: int = 0, stop: int | None = None) -> Floats:
-        """Rows [start, stop) as float32 (rows, cols)."""
-        rows: Floats = self._decoded[self.index[start:stop]]
-        return rows
 
 
 def weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> Matrix:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..kernels.kernel import Access, Array, Kernel, Launch, Params, Shaped
+from .ahead import Ahead
 from .device import Device
 from .plan import Buf, Dispatch, Weight
 
@@ -50,6 +51,7 @@ class Algorithms:
 
     def __init__(self, device: Device) -> None:
         self.device = device
+        self.ahead: Ahead | None = None  # compiles some of them before they are asked for
         # the tensors are kept beside the algorithm: their ids are part of the key
         self._made: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
 
@@ -57,6 +59,8 @@ class Algorithms:
         """The algorithm for these bindings, compiled on the first request."""
         key = (kernel.name, launch.build, launch.spec, launch.subgroup_size, *map(id, tensors))
         if key not in self._made:
+            if self.ahead:
+                self.ahead.wait(kernel, launch)
             algorithm = self.device.algorithm(
                 f"{kernel.name}.{launch.build}" if launch.build else kernel.name,
                 tensors, kernel.spirv(launch.build), launch.spec,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ..kernels.sampling_plan import history_dispatch, sampling_dispatches
 from . import step
+from .ahead import Ahead
 from .buffers import Buffers
 from .builder import SHORT
 from .container import Container
@@ -38,6 +39,7 @@ from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
 MAX_CHUNK = 16
+FIRST = 16  # tokens of a first prompt, for which pipelines are compiled ahead
 WIDE = 128  # tokens of the widest tiles of products (kernels/matmul_*_launch.py)
 
 
@@ -67,6 +69,9 @@ class VulkanRunner:
         self._short_plan = forms.get("decode short", self._decode_plan)
         self._score_plan = self._forward.score()
         self._algorithms = Algorithms(device)
+        self._algorithms.ahead = self._ahead = Ahead(device)
+        for plan in forms.values():
+            self._compile(plan)
         self._buffers = Buffers(
             device, self._algorithms, tuple(forms.values()), self._forward.weights.all
         )
@@ -80,6 +85,13 @@ class VulkanRunner:
         self._profile = Profile()
         self._replays = True
         self._progress = Progress(n_ctx, Reach(spec, opts))
+
+    def _compile(self, plan: Plan) -> None:
+        """Have the pipelines of a plan compiled while weights are uploaded."""
+        for d in plan.dispatches:
+            for rows in {min(n, plan.rows) for n in (FIRST, plan.rows)}:
+                launch = d.kernel.launch(d.operands, d.params, rows, self.device.limits)
+                self._ahead.add(d.kernel, launch)
 
     # --- recording -----------------------------------------------------------------------------
 

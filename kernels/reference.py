@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..engine.blocks import FORMATS, Matrix
 from ..engine.plan import Weight
+from ..engine.repeated import Repeated
 from .random_blocks import set_scales
 
 Floats = npt.NDArray[np.float32]
@@ -38,7 +39,17 @@ def row_chunks(w: Matrix | Weight) -> Iterator[tuple[int, Floats]]:
 
 def product(x: Floats, w: Matrix | Weight) -> Floats:
     """x (n, cols) times the transposed weights: float32 (n, rows)."""
-    return np.concatenate([x @ piece.T for _, piece in row_chunks(w)], axis=1)
+    return np.concatenate([y for m in parts(w) for y in _products(x, m)], axis=1)
+
+
+def _products(x: Floats, m: Matrix) -> Iterator[Floats]:
+    """Pieces of a product, (n, rows) each. Rows drawn from other rows (engine/primitives.py) are
+    drawn from the products of those."""
+    if isinstance(m, Repeated):
+        yield product(x, m.base)[:, m.index]
+        return
+    for _, piece in row_chunks(m):
+        yield x @ piece.T
 
 
 def rms_normalise(x: Floats, gain: Floats, eps: float) -> Floats:

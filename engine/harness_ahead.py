@@ -1,0 +1,68 @@
+"""Work of the harness in advance of the device: references, and pipelines to compile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from ..kernels.kernel import Array, Case, Kernel
+from .ahead import compile_pipeline
+from .cpu_cores import available_cores
+from .device import Device
+from .harness import CaseResult, compare, run_reference, run_shader, shapes_of
+
+A = TypeVar("A")
+B = TypeVar("B")
+THREADS = 16
+
+
+def in_advance(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
+    """`work` of each item in their order, up to `threads` items ahead; 0: when asked for."""
+    if not threads:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[B]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A case whose pipeline is compiled, and what its reference gave."""
+
+    kernel: Kernel
+    case: Case
+    want: dict[str, Array]
+
+    def run(self, device: Device) -> CaseResult:
+        """Run it and compare."""
+        got, build = run_shader(device, self.kernel, self.case)
+        return compare(self.kernel, self.case, self.want, got, build)
+
+
+def cases_ready(device: Device, kernels: Iterable[Kernel], seed: int) -> Iterator[Ready]:
+    """Every case of the kernels. Software devices need the cores themselves."""
+    software = device.limits.software
+
+    def one(item: tuple[Kernel, Case]) -> Ready:
+        kernel, case = item
+        if not software:
+            launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
+            compile_pipeline(device, kernel, launch)
+        return Ready(kernel, case, run_reference(kernel, case))
+
+    items = ((k, c) for k in kernels for c in k.cases(np.random.default_rng(seed)))
+    yield from in_advance(one, items, 0 if software else min(THREADS, available_cores()))
