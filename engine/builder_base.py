@@ -21,9 +21,10 @@ class PlanOptions:
 
     `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
-    `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend to float16
-    caches a tile at a time (attention_tiles_q8, mla_attention_coop). `few`: batches of at most so
-    many tokens go through products in int8 that read weights once, as mat-vecs do (matvec_int8).
+    `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend a
+    tile at a time where the caches' types allow it (attention_tiles_q8, mla_attention_coop). `few`:
+    batches of at most so many tokens go through products in int8 that read weights once, as
+    mat-vecs do (matvec_int8).
     `ring`: caches of layers with a window keep what such layers can still see, else all
     positions.
     """

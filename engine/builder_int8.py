@@ -91,7 +91,8 @@ class Int8Builder(Builder):
         return y
 
     def attend(self, qkv: Buf, y: Buf, layer: int) -> None:
-        """All splits and their join in one kernel; one head a workgroup in short contexts."""
+        """All splits and their join in one kernel, by tiles where the caches' types allow it; one
+        head a workgroup in short contexts."""
         if has_sinks(self):
             int8_sinks(self, qkv, y, layer)
             return
@@ -99,7 +100,7 @@ class Int8Builder(Builder):
         arrived = Buf("arrived", (max(s.n_head for s in self.spec.layers),), "U32", Role.STATE)
         params, kernel = self.attention(layer) | {"splits": self.opts.splits}, attention_q8.KERNEL
         group = spec.n_head // spec.n_head_kv
-        if self.opts.tiles and k.format_name == v.format_name == "F16":
+        if self.opts.tiles and attention_tiles_q8.takes(k.format_name, v.format_name):
             params["heads"], kernel = 1 if self.short else group, attention_tiles_q8.KERNEL
         self.add(
             kernel, Phase.ATTENTION, f"blk.{layer}.attention", params, qkv=qkv, k=k, v=v,

@@ -119,13 +119,13 @@ def prefill(kernel: Kernel, h: Heads, mix: Mix, n: int, length: int,
                     traffic=seen_bytes(ops, h, n, length))  # fmt: skip
 
 
-def suits(kernel: Kernel, h: Heads, limits: Limits) -> bool:
+def suits(kernel: Kernel, h: Heads, mix: Mix, limits: Limits) -> bool:
     """Whether heads of this kind fit a kernel on a device; models ask the same."""
     group = h.count // h.kv
     if kernel is attention_q8.KERNEL:
         return attention_q8.suits(group, h.dim, limits)
     if kernel is attention_tiles_q8.KERNEL:
-        return attention_tiles_q8.suits(group, h.dim, limits)
+        return attention_tiles_q8.suits(group, h.dim, limits, *mix)
     if kernel is attention_prefill_coop.KERNEL:
         return attention_prefill_coop.suits(h.dim, limits)
     return True
@@ -135,14 +135,13 @@ def decode_checks(room: int) -> Iterator[Check]:
     """All kernels: kinds of heads and caches at 2,000 positions, short contexts."""
     for kernel in (attention.KERNEL, attention_q8.KERNEL, attention_tiles_q8.KERNEL):
         kernels = (kernel, attention_combine.KERNEL)
-        tiles = kernel is attention_tiles_q8.KERNEL
         cases = [(h, HALVES, POSITIONS) for h in ALL_HEADS]
         cases += [(LLAMA, HALVES, length) for length in (1, 33, 300)]
-        cases += [(h, mix, POSITIONS) for mix in MIXES for h in (QWEN, GEMMA) if not tiles]
+        cases += [(h, mix, POSITIONS) for mix in MIXES for h in (QWEN, GEMMA)]
         for h, mix, length in cases:
             yield Check(f"{kernel.name} {h} T={length} {'/'.join(mix).lower()}", kernels,
                         partial(decode, kernel, h, mix, length), timed=length == POSITIONS,
-                        suits=partial(suits, kernel, h))  # fmt: skip
+                        suits=partial(suits, kernel, h, mix))  # fmt: skip
 
 
 def prefill_checks(room: int) -> Iterator[Check]:
@@ -155,7 +154,7 @@ def prefill_checks(room: int) -> Iterator[Check]:
         for h, mix, n, length in cases:
             yield Check(f"{kernel.name} {h} S={n} T={length} {'/'.join(mix).lower()}", (kernel,),
                         partial(prefill, kernel, h, mix, n, length), timed=n == 8,
-                        suits=partial(suits, kernel, h))  # fmt: skip
+                        suits=partial(suits, kernel, h, mix))  # fmt: skip
 
 
 # --- rotation and cache ------------------------------------------------------------------------

@@ -88,21 +88,22 @@ def plan_options(
         splits=choose_splits(device.limits.units, spec.n_head_kv), binding_bytes=binding,
         int8=products.int8, products=products.batches,
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
-        tiles=products.int8 and _attends_by_tiles(spec, device),
+        tiles=products.int8 and _attends_by_tiles(spec, device, caches),
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip
 
 
-def _attends_by_tiles(spec: ModelSpec, device: Device) -> bool:
-    """Whether single tokens attend to float16 caches a tile of positions at a time: groups of heads
-    that fit, or latent attention on matrix cores."""
+def _attends_by_tiles(spec: ModelSpec, device: Device, caches: tuple[str, str]) -> bool:
+    """Whether single tokens attend a tile of positions at a time: groups of heads and types of
+    caches that fit, or latent attention on matrix cores."""
+    k, v = (kind.upper() for kind in caches)
     if spec.mla:
         m, limits = spec.mla, device.limits
         sizes = mla_attention_coop.sizes(m.heads, m.rank, m.n_rot, limits)
         return mla_attention_coop.needs(limits) and sizes != (0, 0)
     return all(
-        attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits)
+        attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits, k, v)
         for s in spec.layers
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -96,15 +96,25 @@ def reference(
             part[h, s, head_dim:] = score.max(), weight.sum()
 
 
+Shape = tuple[int, int, int, int, int, int]  # pos, n_head, n_head_kv, dim, splits, window
+
+
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Cache types, short and split contexts, grouped heads, head sizes, windows, soft bounds,
     rings as short as can be."""
-    shapes = (
+    shapes: tuple[Shape, ...] = (
         (0, 9, 3, 64, 4, 0), (200, 9, 3, 64, 4, 0), (700, 8, 2, 128, 8, 0),
         (63, 2, 2, 80, 2, 0), (500, 4, 1, 256, 4, 100), (150, 6, 1, 20, 3, 8),
         (90, 16, 1, 96, 2, 0), (40, 8, 1, 512, 2, 30), (77, 4, 2, 112, 2, 0), (33, 3, 1, 192, 1, 0),
     )  # fmt: skip
-    for mix, shape in cache_rows.mixed(shapes):
+    return cases_of(rng, cache_rows.mixed(shapes))
+
+
+def cases_of(
+    rng: np.random.Generator, shapes: Iterable[tuple[tuple[str, str], Shape]]
+) -> Iterator[Case]:
+    """Cases of these types of keys and values and shapes; with a window also as rings."""
+    for mix, shape in shapes:
         pos, n_head, n_head_kv, dim, splits, window = shape
         width = n_head_kv * dim
         qkv: Any = rng.standard_normal((1, (n_head + 2 * n_head_kv) * dim))

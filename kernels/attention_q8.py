@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,12 @@ def reference(
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Those of `attention` whose heads are whole groups of 16."""
-    for case in attention.cases(rng):
+    return adapted(attention.cases(rng))
+
+
+def adapted(cases: Iterable[Case]) -> Iterator[Case]:
+    """Cases of `attention` with the operands of this kernel."""
+    for case in cases:
         n = int(case.params["n_head"]) * int(case.params["head_dim"])
         if int(case.params["head_dim"]) % q8.GROUP:
             continue

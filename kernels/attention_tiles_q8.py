@@ -1,4 +1,5 @@
-"""attention_tiles_q8: decode attention over float16 caches, a tile of positions at a time."""
+"""attention_tiles_q8: decode attention, a tile of positions at a time, over float16, Q8_0 and Q4_0
+caches."""
 
 from __future__ import annotations
 
@@ -7,15 +8,31 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import attention, attention_q8, q8
+from . import attention, attention_q8, cache_rows, q8
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 
 MAX_SPLITS = attention_q8.MAX_SPLITS
+TYPES = ("F16", "Q8_0", "Q4_0")  # of keys and of values
 QUAD = 4  # positions that a lane takes at once
 MOST_TILE = 1024
 MOST_VALUES = 2048  # of the heads of a workgroup: registers
+MOST_SUMS = 32  # of a lane of 512 over quantized values, whose 128 registers hold more beside them
 MIN_SPLIT = 128  # shorter splits cost more to join than they save (docs/performance.md)
+HALVES = ("F16", "F16")
+SHAPES: tuple[attention.Shape, ...] = (  # of cases with quantized caches: all head sizes
+    (40, 4, 2, 64, 1, 0), (200, 3, 3, 80, 2, 40), (90, 8, 2, 96, 2, 0), (300, 6, 3, 112, 2, 0),
+    (700, 8, 2, 128, 4, 0), (150, 3, 1, 192, 2, 0), (170, 4, 2, 256, 2, 0), (2300, 4, 2, 64, 1, 0),
+)  # fmt: skip
+MIXES = (
+    ("Q8_0", "Q4_0"), ("Q8_0", "F16"), ("Q4_0", "F16"), ("F16", "Q8_0"), ("F16", "Q4_0"),
+    ("Q4_0", "Q8_0"),
+)  # fmt: skip
+
+
+def takes(k: str, v: str) -> bool:
+    """Whether there is a form for keys and values of these types."""
+    return k in TYPES and v in TYPES
 
 
 def lanes(pieces: int, subgroup: int) -> int:
@@ -26,25 +43,38 @@ def lanes(pieces: int, subgroup: int) -> int:
     return n
 
 
-def shared_bytes(heads: int, dim: int, size: int, subgroup: int, tile: int) -> int:
-    """Shared memory of one workgroup: scores of a tile or sums, states of the splits, values."""
+def shared_by(dim: int, subgroup: int, k: str, v: str) -> tuple[int, int]:
+    """Lanes that share a key and a value row; a lane loads at once as many values as
+    shaders/attention_tiles_read.glsl says."""
+    return (
+        lanes(dim // (8 if k == "F16" else 16), subgroup),
+        lanes(dim // (4 if v == "F16" else 8), subgroup),
+    )
+
+
+def shared_bytes(heads: int, dim: int, size: int, subgroup: int, tile: int, k: str) -> int:
+    """Shared memory of one workgroup: scores of a tile or sums, states of the splits, values, the
+    query in integers (40 bytes for 16 values)."""
     sums = max(heads * tile, size // subgroup * heads * dim)
     states = 3 * heads + 2 * heads * MAX_SPLITS + 1
-    return 4 * (sums + states + (1 if subgroup >= 16 else size))
+    query = 1 if k == "F16" else heads * dim // 16
+    return 4 * (sums + states + (1 if subgroup >= 16 else size)) + 40 * query
 
 
-def sizes(heads: int, dim: int, limits: Limits) -> tuple[int, int]:
+def sizes(heads: int, dim: int, limits: Limits, k: str = "F16", v: str = "F16") -> tuple[int, int]:
     """Workgroup and tile (positions) for so many heads of a workgroup; (0, 0) if none fits.
 
     512 invocations for several heads, 256 for one: measured on an H200.
     """
     subgroup = limits.subgroup_size
-    size = limits.workgroup(512 if heads > 1 else 256, subgroup)
+    by_keys, by_values = shared_by(dim, subgroup, k, v)
+    crowded = v != "F16" and heads * dim > MOST_SUMS * by_values
+    size = limits.workgroup(512 if heads > 1 and not crowded else 256, subgroup)
     while size >= subgroup:
-        tile = QUAD * size // lanes(dim // 8, subgroup)
-        if shared_bytes(heads, dim, size, subgroup, tile) <= limits.shared_bytes:
+        tile = QUAD * size // by_keys
+        if shared_bytes(heads, dim, size, subgroup, tile, k) <= limits.shared_bytes:
             while tile < MOST_TILE and (
-                shared_bytes(heads, dim, size, subgroup, 2 * tile) <= limits.shared_bytes
+                shared_bytes(heads, dim, size, subgroup, 2 * tile, k) <= limits.shared_bytes
             ):
                 tile *= 2
             return size, tile
@@ -52,20 +82,23 @@ def sizes(heads: int, dim: int, limits: Limits) -> tuple[int, int]:
     return 0, 0
 
 
-def suits(group: int, dim: int, limits: Limits) -> bool:
-    """Whether heads of this kind fit: registers for a group's sums, shared memory for a tile."""
-    fits = sizes(group, dim, limits)[0] > 0 and sizes(1, dim, limits)[0] > 0
-    small = group <= attention.MAX_GROUP and group * dim <= MOST_VALUES
-    return fits and small and dim % q8.GROUP == 0
+def suits(group: int, dim: int, limits: Limits, k: str = "F16", v: str = "F16") -> bool:
+    """Whether heads of this kind and caches of these types fit: registers for a group's sums,
+    shared memory for a tile."""
+    if not takes(k, v) or dim % q8.GROUP:
+        return False
+    fits = all(sizes(n, dim, limits, k, v)[0] > 0 for n in (group, 1))
+    return fits and group <= attention.MAX_GROUP and group * dim <= MOST_VALUES
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """(splits, groups of heads) workgroups. `heads`, the query heads of one: all that share a
     key/value head, so that keys and values are read once, or one where the context is short."""
-    heads, dim = int(params["heads"]), int(params["head_dim"])
-    subgroup, (size, tile) = limits.subgroup_size, sizes(heads, dim, limits)
-    shared_by = lanes(dim // 8, subgroup), lanes(dim // 4, subgroup)
-    spec = (size, heads, dim, *shared_by, subgroup, tile, MIN_SPLIT, int(params.get("ring", 0)))
+    heads, dim, subgroup = int(params["heads"]), int(params["head_dim"]), limits.subgroup_size
+    kinds = ops["k"].format_name, ops["v"].format_name
+    size, tile = sizes(heads, dim, limits, *kinds)
+    spec = (size, heads, dim, *shared_by(dim, subgroup, *kinds), subgroup, tile, MIN_SPLIT,
+            int(params.get("ring", 0)), *map(cache_rows.TYPES.index, kinds))  # fmt: skip
     return Launch("", spec, (int(params["splits"]), int(params["n_head"]) // heads, 1), subgroup)
 
 
@@ -83,19 +116,35 @@ def reference(
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """Those of `attention_q8` over float16 caches, with all heads of a group and with one."""
-    for case in attention_q8.cases(rng):
-        k, v, n_head = case.operands["k"], case.operands["v"], int(case.params["n_head"])
-        if not all(isinstance(c, np.ndarray) and c.dtype == np.float16 for c in (k, v)):
-            continue
-        arrived = {"arrived": np.zeros(n_head, np.uint32)}
-        group = n_head // int(case.params["n_head_kv"])
-        whole = group <= attention.MAX_GROUP and group * int(case.params["head_dim"]) <= 1024
-        for heads in sorted({1, group if whole else 1}):
-            yield replace(
-                case, name=f"{case.name} of {heads}", operands={**case.operands, **arrived},
-                params={**case.params, "heads": heads},
-            )  # fmt: skip
+    """Those of `attention_q8` over float16 caches with all heads of a group and with one; others
+    over quantized caches with either, since a pipeline of each takes seconds on software."""
+    shapes = [(HALVES, SHAPES[-1])]
+    halves = [c for c in attention_q8.cases(rng) if c.name.startswith("F16/F16 ")]
+    for case in (*halves, *attention_q8.adapted(attention.cases_of(rng, shapes))):
+        group = _group(case)
+        for heads in sorted({1, group if group * int(case.params["head_dim"]) <= 1024 else 1}):
+            yield _with(case, heads)
+    shapes = [(("Q8_0", "Q8_0"), shape) for shape in SHAPES]
+    shapes += [(("Q4_0", "Q4_0"), shape) for shape in SHAPES[::2]]
+    shapes += [(mix, SHAPES[(i + 1) % 2]) for i, mix in enumerate(MIXES)]
+    quantized = attention_q8.adapted(attention.cases_of(rng, shapes))
+    for i, case in enumerate(quantized):
+        yield _with(case, _group(case) if i % 2 else 1)
+
+
+def _group(case: Case) -> int:
+    """Query heads of a key/value head, 1 where they are too many for a workgroup."""
+    group = int(case.params["n_head"]) // int(case.params["n_head_kv"])
+    return group if group <= attention.MAX_GROUP else 1
+
+
+def _with(case: Case, heads: int) -> Case:
+    """The case with so many heads a workgroup."""
+    arrived = {"arrived": np.zeros(int(case.params["n_head"]), np.uint32)}
+    return replace(
+        case, name=f"{case.name} of {heads}", operands={**case.operands, **arrived},
+        params={**case.params, "heads": heads},
+    )  # fmt: skip
 
 
 KERNEL = Kernel("attention_tiles_q8", launch, reference, cases, needs=q8.needs)

@@ -1,10 +1,10 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_shuffle : require
-// Decode attention in one dispatch over float16 caches, result in int8 groups of 16. A workgroup
-// takes GROUP query heads of one key/value head and a split of the context; the one that finishes
-// last for its heads joins the splits. `arrived` counts the workgroups that are done; the last one
-// sets it back to zero.
+// Decode attention in one dispatch over float16, Q8_0 or Q4_0 caches, result in int8 groups of 16.
+// A workgroup takes GROUP query heads of one key/value head and a split of the context; the one
+// that finishes last for its heads joins the splits. `arrived` counts the workgroups that are
+// done; the last one sets it back to zero.
 #include "types.glsl"
 #include "step.glsl"
 
@@ -14,6 +14,9 @@ layout(constant_id = 1) const uint GROUP = 1u;      // query heads of a workgrou
 layout(constant_id = 2) const uint HEAD_DIM = 64u;  // multiple of 16
 layout(constant_id = 7) const uint MIN_SPLIT = 128u;  // positions that are worth a workgroup
 layout(constant_id = 8) const uint RING = 0u;  // rows of the caches (cache.glsl)
+layout(constant_id = 9) const uint K_TYPE = 0u;
+layout(constant_id = 10) const uint V_TYPE = 0u;
+#define ANY  // types are constants
 
 READS(0, vec4, qkv)
 CACHE(1, k)
@@ -29,7 +32,7 @@ PUSH {
 } p;
 
 #include "attention_join.glsl"
-#include "cache.glsl"
+#include "cache_read.glsl"
 #include "softcap.glsl"
 #include "attention_tiles.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];

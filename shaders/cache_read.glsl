@@ -44,9 +44,15 @@ uint row_start(bool values, uint type, uint row) {
     return (values ? p.v_base : p.k_base) + row * row_words(type, row_width());
 }
 
+// The word that holds the scale of a column's group, and the scale
+uint scale_word(bool values, uint type, uint start, uint column) {
+    return words_1(values, start + value_words(type, row_width()) + column / 64u);
+}
+float scale_in(uint word, uint column) {
+    return unpackHalf2x16(word >> (column / 2u & 16u)).x;
+}
 float group_scale(bool values, uint type, uint start, uint column) {
-    uint pair = words_1(values, start + value_words(type, row_width()) + column / 64u);
-    return unpackHalf2x16(pair >> (column / 2u & 16u)).x;
+    return scale_in(scale_word(values, type, start, column), column);
 }
 
 // Signed bytes, and nibbles 0, 2, 4, 6 (shift 0) or 1, 3, 5, 7 (shift 4) minus 8
