@@ -195,13 +195,15 @@ const float OFFSET_B = QUANT_OFFSET;
 #endif
 
 #if defined(Q4_K) || defined(Q5_K)
-// Six-bit scale and minimum of group s (0 … 7) from the 12 bytes after d and dmin
-vec2 scale_min_k4(uvec4 head, uint s) {
-    uint j = s & 3u;
-    uint lo = byte_of(head.y, j), mi = byte_of(head.z, j), hi = byte_of(head.w, j);
-    uvec2 v = s < 4u ? uvec2(lo & 63u, mi & 63u)
-                     : uvec2((hi & 15u) | ((lo >> 6) << 4), (hi >> 4) | ((mi >> 6) << 4));
-    return vec2(v) * unpackHalf2x16(head.x) * vec2(1.0, -1.0);
+// Six-bit scales and minima of groups s and s + 1 (s even) from the 12 bytes after d and dmin, both
+// groups in the lowest bytes of a word: (scale, minimum, scale, minimum)
+vec4 scales_min_k4(uvec4 head, uint s) {
+    uvec3 v = head.yzw >> (8u * (s & 2u));
+    uvec2 low = v.xy & 0x3F3Fu;
+    uvec2 high = (uvec2(v.z, v.z >> 4) & 0x0F0Fu) | ((v.xy >> 2) & 0x3030u);
+    uvec2 k = s < 4u ? low : high;
+    vec2 dm = unpackHalf2x16(head.x) * vec2(1.0, -1.0);
+    return dm.xyxy * vec4(k & 0xFFu, k >> 8);
 }
 #endif
 
@@ -223,10 +225,10 @@ vec4 chunk_scales(uint g) {
     return dm.xyxy;
 #elif defined(Q4_K)
     uvec4 head = w4[p.w_p1 / 4u + (g >> 3)];
-    return vec4(scale_min_k4(head, g & 6u), scale_min_k4(head, (g & 6u) + 1u));
+    return scales_min_k4(head, g & 6u);
 #elif defined(Q5_K)
     uvec4 head = w4[p.w_p2 / 4u + (g >> 3)];
-    return vec4(scale_min_k4(head, g & 6u), scale_min_k4(head, (g & 6u) + 1u));
+    return scales_min_k4(head, g & 6u);
 #elif defined(Q6_K)
     // 16 signed bytes: scale of values 16 i …; group a of the chunk is i = 8 n + part * 2 + half
     float d = half_at(p.w_p3, g >> 3);

@@ -74,7 +74,7 @@ vec4 chunk_scales_of(uint g, Chunk c) {
 #elif defined(Q4_1) || defined(Q5_1)
     return unpackHalf2x16(c.s.x).xyxy;
 #elif defined(Q4_K) || defined(Q5_K)
-    return vec4(scale_min_k4(c.s, g & 6u), scale_min_k4(c.s, (g & 6u) + 1u));
+    return scales_min_k4(c.s, g & 6u);
 #else
     vec2 pair = unpackHalf2x16(c.s.z);
     float d = (g & 8u) == 0u ? pair.x : pair.y;
