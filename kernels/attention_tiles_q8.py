@@ -64,12 +64,18 @@ def shared_bytes(heads: int, dim: int, size: int, subgroup: int, tile: int, k: s
 def sizes(heads: int, dim: int, limits: Limits, k: str = "F16", v: str = "F16") -> tuple[int, int]:
     """Workgroup and tile (positions) for so many heads of a workgroup; (0, 0) if none fits.
 
-    512 invocations for several heads, 256 for one: measured on an H200.
+    512 invocations for several heads, 256 for one: measured on an H200 with float16.
     """
-    subgroup = limits.subgroup_size
-    by_keys, by_values = shared_by(dim, subgroup, k, v)
+    _, by_values = shared_by(dim, limits.subgroup_size, k, v)
     crowded = v != "F16" and heads * dim > MOST_SUMS * by_values
-    size = limits.workgroup(512 if heads > 1 and not crowded else 256, subgroup)
+    return tiling(heads, dim, limits, k, v, 512 if heads > 1 and not crowded else 256)
+
+
+def tiling(heads: int, dim: int, limits: Limits, k: str, v: str, most: int) -> tuple[int, int]:
+    """As `sizes`, with workgroups of at most `most` invocations."""
+    subgroup = limits.subgroup_size
+    by_keys, _ = shared_by(dim, subgroup, k, v)
+    size = limits.workgroup(most, subgroup)
     while size >= subgroup:
         tile = QUAD * size // by_keys
         if shared_bytes(heads, dim, size, subgroup, tile, k) <= limits.shared_bytes:
