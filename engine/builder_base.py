@@ -22,11 +22,14 @@ class PlanOptions:
     `int8`: single tokens go through products with activations in int8 (kernels/q8.py).
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
     `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend a
-    tile at a time where the caches' types allow it (attention_tiles_q8, mla_attention_coop). `few`:
+    tile at a time where the caches' types allow it (attention_tiles_q8, mla_attention_coop).
+    `short_attention`: plans for short contexts attend without splits (attention_short_q8). `few`:
     batches of at most so many tokens go through products in int8 that read weights once, as
     mat-vecs do (matvec_int8).
     `ring`: caches of layers with a window keep what such layers can still see, else all
-    positions.
+    positions. `latent`: what of latent attention a token takes in one dispatch in short contexts:
+    "head" (from the compressed query to the heads' values), "core" (from plain queries on), ""
+    (each stage for itself).
     """
 
     n_ctx: int
@@ -39,8 +42,10 @@ class PlanOptions:
     products: str = "f32"
     coop_attention: bool = False
     tiles: bool = False
+    short_attention: bool = False
     few: int = 0
     ring: bool = True
+    latent: str = ""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ..kernels import (
     attention_q8,
+    attention_short_q8,
     attention_tiles_q8,
     embed_q8,
     matvec_q8_add,
@@ -24,7 +25,7 @@ from ..kernels import (
 from .builder import Builder, Push
 from .builder_inputs import InputNames, inputs_int8
 from .builder_mixed import ANY_FORMAT, gated_apart, normed_product
-from .builder_mla import int8_latent
+from .builder_mla_int8 import int8_latent
 from .builder_moe import int8_experts
 from .builder_sinks import has_sinks, int8_sinks
 from .container import Container
@@ -97,6 +98,12 @@ class Int8Builder(Builder):
             int8_sinks(self, qkv, y, layer)
             return
         k, v, spec = self.cache("k", layer), self.cache("v", layer), self.layer(layer)
+        if self.short and self.opts.short_attention:
+            self.add(
+                attention_short_q8.KERNEL, Phase.ATTENTION, f"blk.{layer}.attention",
+                self.attention(layer), qkv=qkv, k=k, v=v, **self.quantized(y, "yq", "ys"),
+            )  # fmt: skip
+            return
         arrived = Buf("arrived", (max(s.n_head for s in self.spec.layers),), "U32", Role.STATE)
         params, kernel = self.attention(layer) | {"splits": self.opts.splits}, attention_q8.KERNEL
         group = spec.n_head // spec.n_head_kv
@@ -117,7 +124,7 @@ class Int8Builder(Builder):
         )  # fmt: skip
 
     def latent(self, x: Buf, gain: str, y: Buf, layer: int) -> None:
-        """See builder_mla.py."""
+        """See builder_mla_int8.py."""
         int8_latent(self, x, gain, y, layer)
 
     def experts(self, x: Buf, gain: str, layer: int, after: str) -> None:

@@ -92,7 +92,7 @@ class Forward:
         """A plan of every form that a generation takes, by name: all its buffers are theirs."""
         tail = (history, *sampling)
         plans = [self.decode(sampling), self.prefill(max(2, self.opts.batch), tail, head=True)]
-        if self.opts.tiles:
+        if self.opts.tiles or self.opts.short_attention or self.opts.latent:
             plans.append(self.decode(sampling, short=True))
         if self.opts.few:
             plans.append(self.prefill(2, tail, head=True))

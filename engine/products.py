@@ -6,16 +6,18 @@ the layers are quantized; batches take float16 on matrix cores, else int8. `--ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..kernels import (
     attention_prefill_coop,
     attention_q8,
+    attention_short_q8,
     attention_tiles_q8,
     matmul_coop,
     matvec_int8,
     mla_attention_coop,
     mla_prefill_coop,
+    mla_token_launch,
     q8,
 )
 from .builder import PlanOptions
@@ -89,6 +91,11 @@ def plan_options(
         int8=products.int8, products=products.batches,
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
         tiles=products.int8 and _attends_by_tiles(spec, device, caches),
+        short_attention=products.int8 and grouped and all(
+            attention_short_q8.suits(s.head_dim, *(c.upper() for c in caches), device.limits)
+            for s in spec.layers
+        ),
+        latent=_latent_in_one(spec, device) if products.int8 else "",
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip
@@ -106,6 +113,17 @@ def _attends_by_tiles(spec: ModelSpec, device: Device, caches: tuple[str, str]) 
         attention_tiles_q8.suits(s.n_head // s.n_head_kv, s.head_dim, device.limits, k, v)
         for s in spec.layers
     )
+
+
+def _latent_in_one(spec: ModelSpec, device: Device) -> str:
+    """What of latent attention a token takes in one dispatch in short contexts (PlanOptions)."""
+    if spec.mla:
+        m, suits = spec.mla, mla_token_launch.suits
+        core = mla_token_launch.Head(m.rank, m.nope, m.n_rot, m.value)
+        if suits(replace(core, q_rank=m.q_rank), device.limits):
+            return "head"
+        return "core" if suits(core, device.limits) else ""
+    return ""
 
 
 def choose_splits(units: int, n_head_kv: int) -> int:
