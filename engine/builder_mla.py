@@ -12,18 +12,13 @@ from ..kernels import (
     mla_attention,
     mla_attention_chosen,
     mla_attention_coop,
-    mla_compress_q8,
-    mla_expand_q8,
     mla_prefill,
     mla_prefill_chosen,
     mla_prefill_coop,
     mla_query,
     mla_rows,
     mla_values,
-    mla_values_q8,
-    norm_matvec_q8,
     norm_slice,
-    q8,
     quantize_rows,
 )
 from .builder_dsa import choose_positions, chooses, chosen_buf
@@ -31,12 +26,10 @@ from .errors import UsageError
 from .mla_weights import MlaWeights
 from .plan import Buf, Operand, Phase, Role
 from .spec_mla import MlaSpec
-from .weights import CHUNK
 
 if TYPE_CHECKING:
     from .builder import Builder, Push
     from .builder_batch import BatchBuilder
-    from .builder_int8 import Int8Builder
     from .builder_token import TokenBuilder
 
 MAX_SPLITS = 32  # every workgroup of mla_values reads the parts of all splits
@@ -139,44 +132,6 @@ def token_latent(b: TokenBuilder, x: Buf, gain: str, y: Buf, layer: int) -> None
     part, join = token_core(b, token_queries(b, a, layer), layer)
     w = MlaWeights(m, b.weights, layer).v_b()
     b.add(mla_values.KERNEL, Phase.CORE, w.name, join, part=part, w=w, y=y)
-
-
-def int8_queries(b: Int8Builder, x: Buf, gain: str, layer: int) -> Buf:
-    """Absorbed queries of the layer's input; writes the cache. Compressed queries leave the first
-    product in int8; where the second has no int8 form, in float32."""
-    m, a, w = sizes(b), products_buf(b), MlaWeights(sizes(b), b.weights, layer)
-    names, rows = first_products(m, layer)
-    small = Buf(f"mla.compressed.{m.q_rank}", (1, m.q_rank))
-    int8 = m.q_rank % CHUNK == 0 and m.q_rank > 0 and w.q_b().format_name in q8.FORMATS
-    for piece, first in b.weights.rows(names, rows, x.cols):
-        params: Push = {"cols": x.cols, "rows": piece.rows, "y_off": first, "eps": b.spec.eps}
-        ops: dict[str, Operand] = {"w": piece, "ssq": b.squares(x), "y": a}
-        ops |= b.quantized(x, "xq", "xs")
-        kernel = norm_matvec_q8.KERNEL
-        if int8 and first < m.q_rank:
-            kernel, params = mla_compress_q8.KERNEL, params | {"width": m.q_rank}
-            ops |= {"g": b.weights.vector(w.label + "attn_q_a_norm.weight", m.q_rank)}
-            ops |= {"squares_of": b.squares(small)} | b.quantized(small, "yq", "ys")
-        b.add(kernel, Phase.Q_PREP, piece.name, params, **ops)
-    choose_positions(b, x, gain, a, layer, single=True)
-    if not int8:
-        return token_queries(b, a, layer)
-    plain = Buf(f"mla.plain.{m.heads * m.head}", (b.opts.batch, m.heads * m.head))
-    params = {"cols": m.q_rank, "rows": plain.cols, "y_off": 0, "eps": b.spec.eps}
-    b.add(norm_matvec_q8.KERNEL, Phase.Q_PREP, w.q_b().name, params, w=w.q_b(), y=plain,
-          ssq=b.squares(small), **b.quantized(small, "xq", "xs"))  # fmt: skip
-    return absorbed(b, plain, a, layer)
-
-
-def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
-    """Five dispatches, four where queries are not compressed; products in int8."""
-    q = int8_queries(b, x, gain, layer)
-    part, join = token_core(b, q, layer)
-    m = sizes(b)
-    v_b = MlaWeights(m, b.weights, layer).v_b()
-    kernel = mla_expand_q8 if v_b.format_name in q8.FORMATS else mla_values_q8
-    b.add(kernel.KERNEL, Phase.CORE, v_b.name, join, part=part, w=v_b,
-          **b.quantized(y, "yq", "ys"))  # fmt: skip
 
 
 def batch_queries(b: BatchBuilder, a: Buf, layer: int) -> Buf:

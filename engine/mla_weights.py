@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..kernels import q8
 from .blocks import FORMATS, Floats, Matrix
 from .container import Container
 from .plan import Weight
@@ -54,3 +55,14 @@ class MlaWeights:
             return out
 
         return self.weights.table(name, padded)
+
+    def v_and_q_b(self) -> Weight | None:
+        """v_b, then q_b as one weight, for the kernel that multiplies with both; None where their
+        formats differ. It is there besides them: prompts and long contexts take them apart."""
+        v, q = self.v_b(), self.q_b()
+        parts, blocks = (*v.parts, *q.parts), v.rows * v.cols // v.fmt.elems
+        whole = (q.rows * q.cols) % v.cols == 0 and blocks % 32 == 0  # planes of q_b begin on words
+        alike = q.fmt is v.fmt and q.fmt.name in q8.FORMATS and self.q_cols == self.m.q_rank
+        if not (alike and whole and self.weights.fits(*parts)):
+            return None
+        return self.weights.stack(f"{self.label}attn_v_b|attn_q_b", parts)

@@ -89,7 +89,8 @@ class Buf:
 
 @dataclass(frozen=True)
 class Weight:
-    """Matrices of one format and width, stacked by rows. `name` is unique in the model."""
+    """Matrices of one format, stacked by rows; rows of the first have `cols` values, and so have
+    those of the others where a kernel does not know better. `name` is unique in the model."""
 
     name: str
     parts: tuple[Matrix, ...]
@@ -101,8 +102,8 @@ class Weight:
 
     @property
     def rows(self) -> int:
-        """Rows of all parts together."""
-        return sum(m.rows for m in self.parts)
+        """Rows of all parts together, in rows of the first's."""
+        return sum(m.rows * m.cols for m in self.parts) // self.cols
 
     @property
     def cols(self) -> int:
