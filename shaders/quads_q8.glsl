@@ -1,18 +1,18 @@
-// Scalar products of four chunks at once: unit g of a matrix, half h = g & 1 of block g / 2, holds
+// Scalar products of four chunks at once: unit i of a row, half h = i & 1 of its block i / 2, holds
 // 16 columns of each of the block's eight groups of 32, s = 0 … 7 (blocks.glsl). Bits are taken out
 // where they are, by masks; what is too large by a power of two is put right behind the sum.
 // Sums of products stay below 2^31.
 //
 // Instructions for 128 values of Q3_K, of a row, by count of what is written here:
 //                     loads  dot4  shifts, masks  scales  addresses  others
-//   chunk by chunk       12    32            128      64         40      24   8 for each useful dot4
-//   quad                  4    64             72      28         10      34   6.5 (2 of them dot4)
+//   chunk by chunk       12    32            128      64         40      32   9.3 a useful dot4
+//   quad                  4    64             72      28         10      34   6.5, 2 of them dot4
 
 #if defined(Q3_K)
 // Value = low two bits - 4 * (third bit is 0), so with the third bits inverted there is no offset.
 // Scales come out as four times (scale - 32) in signed bytes: groups 2 i, 2 i + 1 in bytes 0, 2.
-float unit_dot(uint g, Inputs x) {
-    uint block = g >> 1, h = g & 1u;
+float unit_dot(uint row, uint units, uint i, Inputs x) {
+    uint block = row * (units >> 1) + (i >> 1), h = i & 1u;
     uvec4 q0 = w4[p.w_p0 / 4u + block * 4u + h], q1 = w4[p.w_p0 / 4u + block * 4u + 2u + h];
     uvec4 third = ~w4[p.w_p1 / 4u + block * 2u + h], head = w4[p.w_p2 / 4u + block];
     uvec3 sc = head.xyz >> (8u * h);
@@ -40,8 +40,8 @@ float unit_dot(uint g, Inputs x) {
 }
 #elif defined(Q2_K)
 // A byte of scale (low nibble) and minimum for each group: of groups 2 i, 2 i + 1 in bytes 0, 2
-float unit_dot(uint g, Inputs x) {
-    uint block = g >> 1, h = g & 1u;
+float unit_dot(uint row, uint units, uint i, Inputs x) {
+    uint block = row * (units >> 1) + (i >> 1), h = i & 1u;
     uvec4 q0 = w4[p.w_p0 / 4u + block * 4u + h], q1 = w4[p.w_p0 / 4u + block * 4u + 2u + h];
     uvec4 k = w4[p.w_p1 / 4u + block] >> (8u * h), scales = k & 0x000F000Fu;
     uvec4 minima = (k >> 4) & 0x000F000Fu, r0 = q0 >> 4, r1 = q1 >> 4;

@@ -36,7 +36,7 @@ void add_unit(uint x0, uint c, float share, uint row0, uint last, uint other, ui
     FLAT for (uint r = 0u; r < ROWS; r++) {
         uint row = min(row0 + r, last);
         FLAT for (uint m = 0u; m < MATRICES; m++)
-            acc[m * ROWS + r] += share * unit_dot((row + m * other) * units + c, x);
+            acc[m * ROWS + r] += share * unit_dot(row + m * other, units, c, x);
     }
 }
 

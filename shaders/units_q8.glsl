@@ -8,7 +8,7 @@ const uint UNIT = 4u;  // chunks of a unit
 // Unit i of a row is half h = i & 1 of block i / 2: columns 32 s + 16 h … of groups s = 0 … 7
 struct Inputs { uvec4 q[8]; vec2 z[8]; };
 
-// Activations from group x0 on that unit i of a row meets
+// Activations from group x0 on that unit i of a row is multiplied with
 Inputs unit_inputs(uint x0, uint i) {
     Inputs x;
     uint at = x0 + (i >> 1) * 16u + (i & 1u);
@@ -30,6 +30,8 @@ Inputs unit_inputs(uint x0, uint i) {
     return Inputs(xq[ga], xq[gb], xs[ga], xs[gb]);
 }
 
-// Scalar product of unit g of the matrix with the activations of its columns
-float unit_dot(uint g, Inputs x) { return chunk_dot_q8(g, x.a, x.b, x.za, x.zb); }
+// Scalar product of unit i of a row, of `units` units, with the activations of its columns
+float unit_dot(uint row, uint units, uint i, Inputs x) {
+    return chunk_dot_q8(row * units + i, x.a, x.b, x.za, x.zb);
+}
 #endif
