@@ -1,24 +1,23 @@
 """Kernels of a layer of DeepSeek V3's kind, one by one: perf_moe.py --layer, --sweep.
 
 Sizes of GLM-4.7-Flash in Q3_K. A line per kernel: microseconds in a chain of dispatches that wait
-for each other, weights of LAYERS layers in turn, and the floor; then the whole layer. --sweep:
-tilings of the experts, splits of the attention, the fastest first.
+for each other, weights of LAYERS layers in turn, and the floor; then the whole layer, in short
+contexts also with the dispatches of latent attention in one. --sweep: see perf_moe_sweep.py.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import perf_moe_sweep
 from perf_bench import Bench, Operand, Step
 
+from kompute_llm.engine.builder import SHORT
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.plan import Buf
 from kompute_llm.kernels import (
-    experts,
     experts_q8_down,
     experts_q8_swiglu,
     matvec_q8_add,
@@ -28,13 +27,17 @@ from kompute_llm.kernels import (
     mla_attention_coop,
     mla_compress_q8,
     mla_expand_q8,
+    mla_token,
+    mla_token_plain,
     norm_matvec_q8,
     router_token,
 )
 from kompute_llm.kernels.kernel import Kernel
 from kompute_llm.kernels.routing import Gating, Routing
 
-LAYERS, REPEATS, BEST, EPS = 8, 4, 8, 1e-5
+LAYERS, REPEATS, EPS = 8, 4, 1e-5
+COUNTED = ("compress", "q_b", "k_b", "v_b", "out", "router", "gate", "down")  # weights, once each
+PORTABLE = 32, mla.MIN_SPLIT  # splits of mla_attention, as in plans on large devices
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,9 @@ class Layer:
 
     def __init__(self, b: Bench, s: Sizes, positions: int) -> None:
         self.b, self.s, self.positions = b, s, positions
-        self.coop = mla_attention_coop.needs(b.device.limits)
-        self.splits, self.least = 128, mla_attention_coop.LEAST
+        self.short = positions <= SHORT
+        self.coop = mla_attention_coop.needs(b.device.limits) and not self.short
+        self.splits, self.least = (128, mla_attention_coop.LEAST) if self.coop else PORTABLE
         self.rule = Routing(s.experts, 4, 1, Gating.SIGMOID, normalise=True, scale=2.5)
         vectors = {"x": s.width, "c": s.q_rank, "v": s.inner, "e": 5 * s.n_ff}
         self.v = {name: b.vector(n) for name, n in vectors.items()}
@@ -108,6 +112,7 @@ class Layer:
             "bias": make(2, s.experts, "F32"), "gain": make(1, s.width, "F32"),
             "gate": make(2 * (s.experts + 1) * s.n_ff, s.width, "Q3_K"),
             "down": make((s.experts + 1) * s.width, s.n_ff, "Q3_K"),
+            "v_and_q_b": make(s.inner + s.plain * s.q_rank // s.rank, s.rank, "Q3_K"),
         }  # fmt: skip
 
     def q8(self, name: str, quants: str, scales: str) -> dict[str, Operand]:
@@ -125,6 +130,34 @@ class Layer:
         self.b.add(seq, mla_compress_q8.KERNEL, params, w=w["compress"], g=w["gain"],
                    ssq=self.v["x"]["ssq"], y=self.f["a"], squares_of=self.v["c"]["ssq"],
                    **self.q8("x", "xq", "xs"), **self.q8("c", "yq", "ys"))  # fmt: skip
+
+    def first(self, seq: Any, i: int) -> None:
+        """The same in float32 alone."""
+        params = {"cols": self.s.width, "rows": self.s.first, "y_off": 0, "eps": EPS}
+        self.b.add(seq, norm_matvec_q8.KERNEL, params, w=self.w[i]["compress"], y=self.f["a"],
+                   ssq=self.v["x"]["ssq"], **self.q8("x", "xq", "xs"))  # fmt: skip
+
+    def in_one(self, seq: Any, i: int, whole: bool) -> None:
+        """Latent attention of all heads in one dispatch; `whole`: with q_b."""
+        s, w = self.s, self.w[i]
+        params = {"heads": s.heads, "rank": s.rank, "nope": s.nope, "n_rot": s.rot,
+                  "value": s.value, "scale": 0.07, "eps": EPS}  # fmt: skip
+        ops = {"a": self.f["a"], "kb": w["k_b"], "h": w["gain"], "rope": self.rope,
+               "k": self.caches[i], **self.q8("v", "yq", "ys")}  # fmt: skip
+        if whole:
+            self.b.add(seq, mla_token.KERNEL, params | {"q_rank": s.q_rank}, w=w["v_and_q_b"],
+                       **ops)  # fmt: skip
+        else:
+            self.b.add(seq, mla_token_plain.KERNEL, params | {"first": s.q_rank}, w=w["v_b"],
+                       x=self.f["plain"], **ops)  # fmt: skip
+
+    def core(self, seq: Any, i: int) -> None:
+        """From plain queries to the heads' values."""
+        self.in_one(seq, i, whole=False)
+
+    def head(self, seq: Any, i: int) -> None:
+        """From the compressed query to the heads' values."""
+        self.in_one(seq, i, whole=True)
 
     def query(self, seq: Any, i: int) -> None:
         """Plain queries."""
@@ -186,15 +219,29 @@ class Layer:
         self.b.add(seq, experts_q8_down.KERNEL, params, w=self.w[i]["down"], route=self.route,
                    g=self.w[i]["gain"], **self.q8("e", "xq", "xs"), **self.added())  # fmt: skip
 
+    def rest(self, seq: Any, i: int) -> None:
+        """What comes after the heads' values."""
+        for kernel in (self.output, self.router, self.gate, self.down):
+            kernel(seq, i)
+
     def whole(self, seq: Any, i: int) -> None:
         """All of it."""
-        for kernel in (self.compress, self.query, self.absorb, self.attend, self.expand,
-                       self.output, self.router, self.gate, self.down):  # fmt: skip
+        for kernel in (self.compress, self.query, self.absorb, self.attend, self.expand, self.rest):
+            kernel(seq, i)
+
+    def whole_core(self, seq: Any, i: int) -> None:
+        """All of it with mla_token_plain."""
+        for kernel in (self.compress, self.query, self.core, self.rest):
+            kernel(seq, i)
+
+    def whole_head(self, seq: Any, i: int) -> None:
+        """All of it with mla_token."""
+        for kernel in (self.first, self.head, self.rest):
             kernel(seq, i)
 
     def portable(self, seq: Any, i: int) -> None:
         """Attention without matrix cores."""
-        before, self.splits, self.least = (self.splits, self.least), 32, mla.MIN_SPLIT
+        before, (self.splits, self.least) = (self.splits, self.least), PORTABLE
         self.attend(seq, i, mla_attention.KERNEL)
         self.splits, self.least = before
 
@@ -216,73 +263,59 @@ class Layer:
 
         return [of(i) for i in range(LAYERS)]
 
+    def chain(self, *kernels: Any) -> Any:
+        """A sequence of the kernels, layer after layer."""
+        steps = [step for i in zip(*map(self.each, kernels), strict=True) for step in i]
+        return self.b.chain(steps, REPEATS)
 
-def table(layer: Layer) -> None:
-    """A line per kernel, then the layer."""
+    def micros(self, sequences: list[Any]) -> list[float]:
+        """Microseconds a layer of each sequence."""
+        return [t / (LAYERS * REPEATS) for t in self.b.turns(sequences)]
+
+
+def lines(layer: Layer) -> list[tuple[str, Any, float]]:
+    """(name, kernel, bytes that it reads) of the table."""
+    attention = "mla_attention_coop" if layer.coop else "mla_attention, 32 splits"
+    core, names = layer.cached + layer.nbytes("k_b", "v_b"), [n for n in layer.w[0] if n in COUNTED]
+    all_of_it = layer.cached + layer.nbytes(*names)
     rows = [
         ("mla_compress_q8", layer.compress, layer.nbytes("compress")),
         ("norm_matvec_q8 q_b", layer.query, layer.nbytes("q_b")),
         ("mla_absorb", layer.absorb, layer.nbytes("k_b")),
-        ("mla_attention_coop" if layer.coop else "mla_attention", layer.attend, layer.cached),
-        ("mla_attention, 32 splits", layer.portable, layer.cached),
+        (attention, layer.attend, layer.cached),
         ("mla_expand_q8", layer.expand, layer.nbytes("v_b")),
         ("matvec_q8_add out", layer.output, layer.nbytes("out")),
         ("router_token", layer.router, layer.nbytes("router")),
         ("experts_q8_swiglu", layer.gate, layer.nbytes("gate")),
         ("experts_q8_down", layer.down, layer.nbytes("down")),
-        ("layer", layer.whole, layer.cached + layer.nbytes(*layer.w[0])),
+        ("layer", layer.whole, all_of_it),
     ]
-    sequences = [layer.b.chain(layer.each(kernel), REPEATS) for _, kernel, _ in rows]
-    for (name, _, nbytes), micros in zip(rows, layer.b.turns(sequences), strict=True):
-        layer.b.say(f"T={layer.positions} {name}", micros / (LAYERS * REPEATS), nbytes, "call")
+    if layer.coop:
+        rows.append(("mla_attention, 32 splits", layer.portable, layer.cached))
+    if layer.short:
+        rows += [
+            ("norm_matvec_q8 (for mla_compress_q8)", layer.first, layer.nbytes("compress")),
+            ("mla_token_plain (for 3)", layer.core, core),
+            ("mla_token (for 4)", layer.head, core + layer.nbytes("q_b")),
+            ("layer with mla_token_plain", layer.whole_core, all_of_it),
+            ("layer with mla_token", layer.whole_head, all_of_it),
+        ]
+    return rows
 
 
-def tilings() -> Iterator[experts.ExpertTiling]:
-    """What is tried for the experts."""
-    lanes = ((4, 4), (4, 8), (4, 16), (8, 2), (8, 4), (8, 8), (16, 1), (16, 2), (16, 4), (32, 1),
-             (32, 2), (32, 4))  # fmt: skip
-    for rows, (of, ksplit), size in itertools.product((1, 2, 4), lanes, (256, 512)):
-        for unroll in (1, 2) if of == 32 else (1,):
-            yield experts.ExpertTiling(rows, ksplit, unroll, size, lanes=of)
-
-
-def always(t: experts.ExpertTiling) -> Callable[..., experts.ExpertTiling]:
-    """The tiling for every shape."""
-    return lambda *shape: t
-
-
-def best_of(layer: Layer, name: str, found: list[tuple[str, Any]]) -> None:
-    """The fastest candidates, a line."""
-    times = layer.b.turns([seq for _, seq in found])
-    order = sorted(zip(times, [what for what, _ in found], strict=True))[:BEST]
-    each = ", ".join(f"{what} {t / (LAYERS * REPEATS):.2f}" for t, what in order)
-    print(f"{name}: {each}")
-
-
-def sweep(layer: Layer) -> None:
-    """Tilings of both products of the experts, splits of attention and join."""
-    for kind, kernel in (("gate_tiling", layer.gate), ("down_tiling", layer.down)):
-        before, found = getattr(experts, kind), []
-        for t in tilings():
-            setattr(experts, kind, always(t))
-            what = f"r{t.rows} l{t.lanes} k{t.ksplit} u{t.unroll} w{t.workgroup}"
-            found.append((what, layer.b.chain(layer.each(kernel), REPEATS)))
-        setattr(experts, kind, before)
-        best_of(layer, kind, found)
-    found = []
-    for layer.splits, layer.least in itertools.product((32, 64, 128), (16, 32, 64, 128)):
-        pair = [*layer.each(layer.attend), *layer.each(layer.expand)]
-        steps = [step for two in zip(pair[:LAYERS], pair[LAYERS:], strict=True) for step in two]
-        what = f"splits {layer.splits} of {layer.least}"
-        found.append((what, layer.b.chain(steps, REPEATS)))
-    best_of(layer, f"attention and join, T={layer.positions}", found)
+def table(layer: Layer) -> None:
+    """A line per kernel, then the layer."""
+    rows = lines(layer)
+    times = layer.micros([layer.chain(kernel) for _, kernel, _ in rows])
+    for (name, _, nbytes), micros in zip(rows, times, strict=True):
+        layer.b.say(f"T={layer.positions} {name}", micros, nbytes, "call")
 
 
 def run(device: Device, bandwidth: float, small: bool, sweeps: bool) -> None:
-    """Tables or sweeps at a short and a longer context."""
-    for positions in (64, 2000):
+    """Tables or sweeps at a short context, the longest of them and a longer one."""
+    for positions in (64, SHORT, 2000):
         layer = Layer(Bench(device, bandwidth, positions), SMALL if small else Sizes(), positions)
         if sweeps:
-            sweep(layer)
+            perf_moe_sweep.sweep(layer)
         else:
             table(layer)

@@ -1,0 +1,80 @@
+"""Tilings of the kernels of a layer with experts, the fastest first: perf_moe.py --sweep."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from kompute_llm.engine.builder import SHORT
+from kompute_llm.kernels import experts, mla_token_launch
+
+if TYPE_CHECKING:
+    from perf_moe_layer import Layer
+
+BEST = 8  # candidates of a line
+
+
+def tilings() -> Iterator[experts.ExpertTiling]:
+    """What is tried for the experts."""
+    for rows, ksplit, unroll, size in itertools.product((1, 2, 4), (1, 2, 4), (1, 2), (256, 512)):
+        yield experts.ExpertTiling(rows, ksplit, unroll, size)
+
+
+def always(found: Any) -> Callable[..., Any]:
+    """The tiling, or team, for every shape."""
+    return lambda *shape: found
+
+
+def best_of(layer: Layer, name: str, found: list[tuple[str, Any]]) -> None:
+    """The fastest candidates, a line."""
+    times = layer.micros([seq for _, seq in found])
+    order = sorted(zip(times, [what for what, _ in found], strict=True))[:BEST]
+    print(f"T={layer.positions} {name}: {', '.join(f'{what} {t:.2f}' for t, what in order)}")
+
+
+def sweep_experts(layer: Layer) -> None:
+    """Tilings of both products of the experts."""
+    for kind, kernel in (("gate_tiling", layer.gate), ("down_tiling", layer.down)):
+        before, found = getattr(experts, kind), []
+        for t in tilings():
+            setattr(experts, kind, always(t))
+            what = f"r{t.rows} k{t.ksplit} u{t.unroll} w{t.workgroup}"
+            found.append((what, layer.chain(kernel)))
+        setattr(experts, kind, before)
+        best_of(layer, kind, found)
+
+
+def sweep_splits(layer: Layer) -> None:
+    """Splits of attention and join."""
+    before, found = (layer.splits, layer.least), []
+    for layer.splits, layer.least in itertools.product((32, 64, 128), (16, 32, 64, 128)):
+        what = f"splits {layer.splits} of {layer.least}"
+        found.append((what, layer.chain(layer.attend, layer.expand)))
+    layer.splits, layer.least = before
+    best_of(layer, "attention and join", found)
+
+
+def sweep_teams(layer: Layer) -> None:
+    """Workgroups of mla_token, and what their lanes load at once: cache rows, rows of weights."""
+    s, make, found = layer.s, mla_token_launch.team, []
+    head = mla_token_launch.Head(s.rank, s.nope, s.rot, s.value, s.q_rank)
+    for size, ahead, rows in itertools.product((256, 512, 1024), (2, 4, 8), (1, 2, 4)):
+        team = make(head, layer.b.device.limits, size, ahead)
+        if team and team.size == size:
+            team = replace(team, key_rows=2 * rows, value_rows=2 * rows, query_rows=rows)
+            mla_token_launch.team = always(team)
+            found.append((f"w{size} a{ahead} r{rows}", layer.chain(layer.head)))
+    mla_token_launch.team = make
+    if found:
+        best_of(layer, "mla_token", found)
+
+
+def sweep(layer: Layer) -> None:
+    """What is tried at this context."""
+    if layer.short:
+        sweep_teams(layer)
+    if layer.positions != SHORT:
+        sweep_experts(layer)
+        sweep_splits(layer)
