@@ -69,7 +69,7 @@ class Run:
                     if self.stop.pressed:
                         break
                     self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {ready.case.name}")
-                    self.add(group, ready.run(self.device))
+                    self.add(group, ready.run())
             if self.stop.pressed:
                 break
         return [k.name for k in kernels if k not in able]

@@ -104,31 +104,47 @@ def push_values(
     return values
 
 
+class Shader:
+    """A case on a device, ready to run. May be made on any thread: compiling takes the time."""
+
+    def __init__(self, device: Device, kernel: Kernel, case: Case) -> None:
+        self._device, self._kernel, self._case = device, kernel, case
+        self._tensors = {}
+        for b in kernel.interface.bindings:
+            words = device_words(case.operands[b.name])
+            tensor = device.exchange(words.size, b.name)
+            if b.access is Access.WRITE:
+                words = np.full_like(words, POISON)
+            tensor.data()[: words.size] = words
+            self._tensors[b.name] = tensor
+        self._launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
+        self._bound = [self._tensors[b.name] for b in kernel.interface.bindings]
+        self._algorithm = Algorithms(device).get(kernel, self._launch, self._bound)
+
+    def run(self) -> tuple[dict[str, Array], str]:
+        """The outputs (shapes and dtypes of the operands) and the build."""
+        device, kernel, case = self._device, self._kernel, self._case
+        seq = device.sequence()
+        device.sync_device(seq, self._bound)
+        push = push_words(kernel, push_values(kernel, case.operands, case.params))
+        device.record(seq, self._algorithm, push, self._launch.grid)
+        outs = [
+            b.name for b in kernel.interface.bindings
+            if b.access in (Access.WRITE, Access.UPDATE)
+        ]  # fmt: skip
+        device.sync_local(seq, [self._tensors[n] for n in outs])
+        device.eval(seq)
+        results = {}
+        for n in outs:
+            value: Any = case.operands[n]
+            raw = self._tensors[n].data().view(np.uint8)[: value.nbytes]
+            results[n] = raw.view(value.dtype).reshape(value.shape).copy()
+        return results, self._launch.build
+
+
 def run_shader(device: Device, kernel: Kernel, case: Case) -> tuple[dict[str, Array], str]:
     """Run the shader of a case; returns the outputs (shapes and dtypes of the operands), build."""
-    tensors = {}
-    for b in kernel.interface.bindings:
-        words = device_words(case.operands[b.name])
-        tensor = device.exchange(words.size, b.name)
-        if b.access is Access.WRITE:
-            words = np.full_like(words, POISON)
-        tensor.data()[: words.size] = words
-        tensors[b.name] = tensor
-    launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
-    seq = device.sequence()
-    bound = [tensors[b.name] for b in kernel.interface.bindings]
-    device.sync_device(seq, bound)
-    push = push_words(kernel, push_values(kernel, case.operands, case.params))
-    device.record(seq, Algorithms(device).get(kernel, launch, bound), push, launch.grid)
-    outs = [b.name for b in kernel.interface.bindings if b.access in (Access.WRITE, Access.UPDATE)]
-    device.sync_local(seq, [tensors[n] for n in outs])
-    device.eval(seq)
-    results = {}
-    for n in outs:
-        value: Any = case.operands[n]
-        raw = tensors[n].data().view(np.uint8)[: value.nbytes]
-        results[n] = raw.view(value.dtype).reshape(value.shape).copy()
-    return results, launch.build
+    return Shader(device, kernel, case).run()
 
 
 def run_reference(kernel: Kernel, case: Case) -> dict[str, Array]:

@@ -1,4 +1,4 @@
-"""Work of the harness in advance of the device: references, and pipelines to compile."""
+"""Work of the harness on threads, in advance of the device: references, pipelines to compile."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import TypeVar
 import numpy as np
 
 from ..kernels.kernel import Array, Case, Kernel
-from .ahead import compile_pipeline
 from .cpu_cores import available_cores
 from .device import Device
-from .harness import CaseResult, compare, run_reference, run_shader, shapes_of
+from .harness import CaseResult, Shader, compare, run_reference
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -41,28 +40,26 @@ def in_advance(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iter
 
 @dataclass(frozen=True)
 class Ready:
-    """A case whose pipeline is compiled, and what its reference gave."""
+    """A case that is ready to run, and what its reference gave."""
 
     kernel: Kernel
     case: Case
+    shader: Shader
     want: dict[str, Array]
 
-    def run(self, device: Device) -> CaseResult:
+    def run(self) -> CaseResult:
         """Run it and compare."""
-        got, build = run_shader(device, self.kernel, self.case)
+        got, build = self.shader.run()
         return compare(self.kernel, self.case, self.want, got, build)
 
 
 def cases_ready(device: Device, kernels: Iterable[Kernel], seed: int) -> Iterator[Ready]:
-    """Every case of the kernels. Software devices need the cores themselves."""
-    software = device.limits.software
+    """Every case of the kernels."""
 
     def one(item: tuple[Kernel, Case]) -> Ready:
         kernel, case = item
-        if not software:
-            launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
-            compile_pipeline(device, kernel, launch)
-        return Ready(kernel, case, run_reference(kernel, case))
+        shader = Shader(device, kernel, case)
+        return Ready(kernel, case, shader, run_reference(kernel, case))
 
     items = ((k, c) for k in kernels for c in k.cases(np.random.default_rng(seed)))
-    yield from in_advance(one, items, 0 if software else min(THREADS, available_cores()))
+    yield from in_advance(one, items, min(THREADS, available_cores()))
