@@ -61,10 +61,12 @@ void attend(uint start, uint len, uint head, uint lane, uint stream) {
     for (uint first = start + stream; first < len; first += STREAMS * UNROLL) {
         uvec4 keys[FLIGHT], values[FLIGHT];
         FLAT for (uint u = 0u; u < UNROLL; u++) {
-            uint row = key_row(min(first + u * STREAMS, len - 1u)) * width;
+            bool seen = first + u * STREAMS < len;  // what is not is not loaded either
+            uint row = key_row(first + u * STREAMS) * width;
             FLAT for (uint i = 0u; i < PIECES; i++) {
-                keys[u * PIECES + i] = k[p.k_base / 4u + row + column[i]];
-                values[u * PIECES + i] = v[p.v_base / 4u + row + column[i]];
+                keys[u * PIECES + i] = values[u * PIECES + i] = uvec4(0u);
+                if (seen) keys[u * PIECES + i] = k[p.k_base / 4u + row + column[i]];
+                if (seen) values[u * PIECES + i] = v[p.v_base / 4u + row + column[i]];
             }
         }
         float score[UNROLL];

@@ -38,7 +38,7 @@ const uint OUT_PITCH = RANK / 4u + 1u;               // f32 sums of TM heads, in
 shared uvec4 kv[ROWS * PITCH > TM * OUT_PITCH ? ROWS * PITCH : TM * OUT_PITCH];
 shared uvec4 own[SCORES];
 
-MATRIX_A queries[NKP];
+MATRIX_A queries[NKP], rests[NKP];  // their sums have 22 bits: a softmax multiplies errors
 MATRIX_C outs[HT * NDP];
 uvec4 ahead[LOADS];
 
@@ -58,18 +58,28 @@ void store_ahead(uint t) {
     }
 }
 
-void load_queries(uint first, uint ht, uint kp, uint t) {
+// The queries of this subgroup, rounded to float16, or what that rounding left
+void load_queries(bool rest, uint first, uint ht, uint kp, uint t) {
     for (uint e = t; e < HEADS * PIECES; e += WORKGROUP) {
         uint at = (min(first + e / PIECES, p.heads - 1u) * WIDTH + e % PIECES * 8u) / 2u;
         uvec4 u;
-        [[unroll]] for (uint i = 0u; i < 4u; i++) u[i] = half_pair(q[at + i].x * p.scale, q[at + i].y * p.scale);
+        [[unroll]] for (uint i = 0u; i < 4u; i++) {
+            vec2 x = q[at + i] * p.scale;
+            u[i] = half_pair(x.x, x.y);
+            x -= unpackHalf2x16(u[i]);
+            if (rest) u[i] = half_pair(x.x, x.y);
+        }
         kv[e / PIECES * PITCH + e % PIECES] = u;
     }
     barrier();
     [[unroll]] for (uint i = 0u; i < NKP; i++)
-        if (NK % KPARTS == 0u || kp * NKP + i < NK)
-            coopMatLoad(queries[i], kv, ht * TM * PITCH + (kp * NKP + i) * TK / 8u, PITCH,
-                        gl_CooperativeMatrixLayoutRowMajor);
+        if (NK % KPARTS == 0u || kp * NKP + i < NK) {
+            uint at = ht * TM * PITCH + (kp * NKP + i) * TK / 8u;
+            if (rest)
+                coopMatLoad(rests[i], kv, at, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+            else
+                coopMatLoad(queries[i], kv, at, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+        }
     barrier();
 }
 
@@ -81,6 +91,7 @@ void score(uint ht, uint nt, uint kp) {
             MATRIX_B keys;
             coopMatLoad(keys, kv, nt * TN * PITCH + (kp * NKP + i) * TK / 8u, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
+            sums = coopMatMulAdd(rests[i], keys, sums);
             sums = coopMatMulAdd(queries[i], keys, sums);
         }
     coopMatStore(sums, own, (kp * HEADS + ht * TM) * SCORE_PITCH + nt * TN / 4u, SCORE_PITCH,
@@ -180,7 +191,8 @@ void main() {
     uint ht = gl_SubgroupID % HT, nt = gl_SubgroupID / HT % NT, kp = gl_SubgroupID / (HT * NT);
     float best = NEVER, total = 0.0;
     load_ahead(start, limit, t);
-    load_queries(first, ht, kp, t);
+    load_queries(false, first, ht, kp, t);
+    load_queries(true, first, ht, kp, t);
     [[unroll]] for (uint i = 0u; i < HT * NDP; i++) outs[i] = MATRIX_C(0.0);
     for (uint base = start; base < limit; base += BT) {
         store_ahead(t);
