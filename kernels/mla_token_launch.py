@@ -29,74 +29,87 @@ class Head:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Lanes that share a row of a weight, and rows that such a group loads at once."""
+
+    lanes: int = 1
+    rows: int = 1
+
+
+@dataclass(frozen=True)
 class Team:
-    """How a workgroup takes a head: constants 0, 1 and 6 to 10 of mla_token.glsl, 13."""
+    """How a workgroup takes a head: specialization constants of mla_token.glsl. `ahead`: cache rows
+    that a subgroup has on their way."""
 
     size: int
     subgroup: int
     slots: int
-    lanes: int
-    key_rows: int
-    value_rows: int
     ahead: int
-    query_rows: int
+    keys: Rows
+    values: Rows
+    queries: Rows
 
 
-def shared_bytes(h: Head, t: Team) -> int:
+def shared_bytes(h: Head, size: int, subgroup: int, slots: int) -> int:
     """What mla_token.glsl declares as shared, its arrays in order."""
-    teams, inputs = t.size // t.subgroup, max(h.rank, h.q_rank)
-    words = (h.rank + h.rot) * 3 // 2 + 2 * teams + t.slots * (h.rank + 32)
+    teams, inputs = size // subgroup, max(h.rank, h.q_rank)
+    words = (h.rank + h.rot) * 3 // 2 + 2 * teams + slots * (h.rank + 32)
     words += inputs // 4 + inputs // 8 + h.value
     words += h.nope + h.rot + teams if h.q_rank else 0
     return 4 * words
 
 
-def fitting(rows: int, each: int, most: int, groups: int) -> int:
-    """Rows at once of `groups` lane groups: a power of two, no more than there are, `each` loads of
-    a lane per row and at most `most`."""
-    count = 1
-    while 2 * count * each <= most and count * groups < rows and count < 8:
+def fitting(rows: int, units: int, most: int, size: int, subgroup: int, lanes: int = 8) -> Rows:
+    """For `rows` rows of `units` loads each: the most lanes that all have as many, unless a lane
+    has more than `most` then; and as many rows as make `most` loads of a lane, if there are."""
+    lanes = min(lanes, subgroup)
+    while lanes > 1 and units % lanes:
+        lanes //= 2
+    while lanes * 2 <= subgroup and -(-units // lanes) > most:
+        lanes *= 2
+    count, each = 1, -(-units // lanes)
+    while 2 * count * each <= most and count * (size // lanes) < rows and count < 8:
         count *= 2
-    return count
+    return Rows(lanes, count)
 
 
-def team(h: Head, limits: Limits, size: int = 512, ahead: int = 4) -> Team | None:
+def team(
+    h: Head, limits: Limits, format_name: str, size: int = 512, ahead: int = 4
+) -> Team | None:
     """The largest workgroup up to `size`, or None where a head does not fit. On an H200 a workgroup
-    has a unit of its own, so 128 registers for each of 512 invocations."""
-    subgroup = limits.subgroup_size
+    has a unit of its own, so 128 registers for each of 512 invocations: loads of k_b have 4 words,
+    chunks 12, units of four chunks 16."""
+    subgroup, unit = limits.subgroup_size, q8.step_of(format_name)
     if subgroup < 4:  # four lanes quantize a group
         return None
-    size, lanes = limits.workgroup(size, subgroup), min(8, subgroup)
-    while lanes * 2 <= subgroup and max(h.rank, h.q_rank) // 32 > 4 * lanes:
-        lanes *= 2
-    groups, slots = size // lanes, size // subgroup
-    most = (1, 1, 1) if limits.software else (12, 8, 6)
-    key_rows = fitting(h.rank, -(-h.nope // 8 // lanes), most[0], groups)
-    value_rows = fitting(h.value, -(-h.rank // 32 // lanes), most[1], groups)
-    query_rows = fitting(h.nope + h.rot, -(-h.q_rank // 32 // lanes), most[2], groups)
-    ahead = 1 if limits.software else ahead
-    while True:
-        found = Team(size, subgroup, slots, lanes, key_rows, value_rows, ahead, query_rows)
-        if shared_bytes(h, found) <= limits.shared_bytes:
-            return found
-        if slots == 1:
-            return None
+    size = limits.workgroup(size, subgroup)
+    most = (1, 1) if limits.software else (12, 8 if unit == 1 else 4)
+    slots = size // subgroup
+    while slots and shared_bytes(h, size, subgroup, slots) > limits.shared_bytes:
         slots //= 2
+    if not slots:
+        return None
+    return Team(
+        size, subgroup, slots, 1 if limits.software else ahead,
+        fitting(h.rank, h.nope // 8, most[0], size, subgroup),
+        fitting(h.value, h.rank // 32 // unit, most[1], size, subgroup),
+        fitting(h.nope + h.rot, h.q_rank // 32 // unit, most[1], size, subgroup),
+    )  # fmt: skip
 
 
 def suits(h: Head, limits: Limits) -> bool:
     """Whether a head fits a workgroup and cache rows are whole vectors of 16 bytes."""
-    return h.rot % 8 == 0 and h.nope % 8 == 0 and team(h, limits) is not None
+    return h.rot % 8 == 0 and h.nope % 8 == 0 and team(h, limits, "") is not None
 
 
 def launch_as(ops: Mapping[str, Shaped], h: Head, heads: int, limits: Limits) -> Launch:
     """A workgroup per head. ValueError where `suits` is False."""
-    t = team(h, limits)
+    t = team(h, limits, ops["w"].format_name)
     if t is None or not suits(h, limits):
         raise ValueError(f"latent attention of {h} does not fit a workgroup")
-    more = (h.q_rank, t.query_rows) if h.q_rank else ()
-    spec = (t.size, t.subgroup, h.rank, h.rot, h.nope, h.value, t.slots, t.lanes, t.key_rows,
-            t.value_rows, t.ahead, ops["k"].rows, *more)  # fmt: skip
+    more = (h.q_rank, t.queries.lanes, t.queries.rows) if h.q_rank else ()
+    spec = (t.size, t.subgroup, h.rank, h.rot, h.nope, h.value, t.slots, ops["k"].rows, t.ahead,
+            t.keys.lanes, t.keys.rows, t.values.lanes, t.values.rows, *more)  # fmt: skip
     return Launch(ops["w"].format_name, spec, (heads, 1, 1), t.subgroup)
 
 

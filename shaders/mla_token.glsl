@@ -8,9 +8,9 @@
 // the others have it in shared memory.
 //
 // spec: 0 workgroup, 1 subgroup size (at least 4), 2 RANK, 3 ROT, 4 NOPE, 5 VALUE (rows of v_b per
-// head), 6 SLOTS (sums of subgroups in shared memory at once), 7 LANES (per row of a weight),
-// 8 KEY_ROWS, 9 VALUE_ROWS (rows of k_b and v_b that LANES lanes load at once), 10 AHEAD (cache rows
-// of a subgroup on their way), 11 CACHE_ROWS; QUERY: 12 Q_RANK, 13 QUERY_ROWS
+// head), 6 SLOTS (sums of subgroups in shared memory at once), 7 CACHE_ROWS, 8 AHEAD (cache rows of a
+// subgroup on their way), 9 LANES, 10 KEY_ROWS (rows of k_b that LANES lanes load at once),
+// 11 VALUE_LANES, 12 VALUE_ROWS (those of v_b); QUERY: 13 Q_RANK, 14 QUERY_LANES, 15 QUERY_ROWS
 // Shared memory: kernels/mla_token_launch.py.
 
 #include "exchange.glsl"
@@ -23,14 +23,16 @@ layout(constant_id = 3) const uint ROT = 32u;
 layout(constant_id = 4) const uint NOPE = 64u;
 layout(constant_id = 5) const uint VALUE = 64u;
 layout(constant_id = 6) const uint SLOTS = 1u;
-layout(constant_id = 7) const uint LANES = 2u;
-layout(constant_id = 8) const uint KEY_ROWS = 1u;
-layout(constant_id = 9) const uint VALUE_ROWS = 1u;
-layout(constant_id = 10) const uint AHEAD = 1u;
-layout(constant_id = 11) const uint CACHE_ROWS = 1u;
+layout(constant_id = 7) const uint CACHE_ROWS = 1u;
+layout(constant_id = 8) const uint AHEAD = 1u;
+layout(constant_id = 9) const uint LANES = 2u;
+layout(constant_id = 10) const uint KEY_ROWS = 1u;
+layout(constant_id = 11) const uint VALUE_LANES = 2u;
+layout(constant_id = 12) const uint VALUE_ROWS = 1u;
 #ifdef QUERY
-layout(constant_id = 12) const uint Q_RANK = 32u;
-layout(constant_id = 13) const uint QUERY_ROWS = 1u;
+layout(constant_id = 13) const uint Q_RANK = 32u;
+layout(constant_id = 14) const uint QUERY_LANES = 2u;
+layout(constant_id = 15) const uint QUERY_ROWS = 1u;
 const uint INPUTS = Q_RANK > RANK ? Q_RANK : RANK;
 #else
 const uint Q_RANK = 0u;
@@ -38,12 +40,10 @@ const uint INPUTS = RANK;
 #endif
 
 const uint HEAD = NOPE + ROT, WIDTH = RANK + ROT;
-const uint TEAMS = WORKGROUP / SUBGROUP, GROUPS = WORKGROUP / LANES;
+const uint TEAMS = WORKGROUP / SUBGROUP;
 const uint VECS = RANK / 8u, HALF = VECS + 4u;       // 16-byte vectors of a latent; see join()
 const uint OWN = (VECS + SUBGROUP - 1u) / SUBGROUP;  // of a lane
 const uint KEYS = (ROT / 2u + SUBGROUP - 1u) / SUBGROUP;  // words of a rotated key, of a lane
-const uint PIECES = (NOPE / 8u + LANES - 1u) / LANES;     // vectors of a row of k_b, of a lane
-const uint CHUNKS = RANK / 32u, V_OWN = (CHUNKS + LANES - 1u) / LANES;
 
 shared float absorbed[WIDTH];        // times the scale of scores
 shared uvec4 fresh[WIDTH / 8u];      // the token's own cache row
@@ -53,59 +53,10 @@ shared uvec4 xq[INPUTS / 16u];       // a vector in int8, groups of 16
 shared vec2 xs[INPUTS / 16u];
 shared float outs[VALUE];
 
-uvec4 v_a[VALUE_ROWS * V_OWN], v_b[VALUE_ROWS * V_OWN];
-vec4 v_s[VALUE_ROWS * V_OWN];
+#include "mla_token_units.glsl"
 
-// Sums that a lane holds after each exchange
-#define COUNTS(N, ROWS) \
-    const uint N##0 = ROWS, N##1 = HALVED(2u, N##0), N##2 = HALVED(4u, N##1); \
-    const uint N##3 = HALVED(8u, N##2), N##4 = HALVED(16u, N##3), N##5 = HALVED(32u, N##4);
-// Sums of rows over LANES lanes: a lane then has N##5 of them, from row `first` on
-#define ROW_SUMS(SUMS, N) \
-    EXCHANGE(SUMS, N##0, N##1, (LANES / 2u)) \
-    EXCHANGE(SUMS, N##1, N##2, (LANES / 4u)) \
-    EXCHANGE(SUMS, N##2, N##3, (LANES / 8u)) \
-    EXCHANGE(SUMS, N##3, N##4, (LANES / 16u)) \
-    EXCHANGE(SUMS, N##4, N##5, (LANES / 32u))
-// Whether the lane's sums are not also those of a lower lane
-#define HOLDS(ROWS) (ROWS >= LANES || lane % (LANES / ROWS) == 0u)
-
-COUNTS(key_sums_, KEY_ROWS)
-COUNTS(value_sums_, VALUE_ROWS)
-
-// The chunks of ROWS rows that a lane multiplies; `row(r)`: number of the first chunk of row r
-#define LOAD_CHUNKS(A, B, S, ROWS, COUNT, PER_ROW, FROM) \
-    FLAT for (uint r = 0u; r < ROWS; r++) \
-        FLAT for (uint i = 0u; i < COUNT; i++) { \
-            uint g = FROM + min(lane + i * LANES, PER_ROW - 1u); \
-            chunk_bytes(g, A[r * COUNT + i], B[r * COUNT + i]); \
-            S[r * COUNT + i] = chunk_scales(g); \
-        }
-
-// As chunk_dot_q8, of a chunk that is there already and of x in shared memory
-float dot_of(uvec4 a, uvec4 b, vec4 s, uint c) {
-    uint ga = chunk_a(c) / 16u, gb = chunk_b(c) / 16u;
-    vec2 za = xs[ga], zb = xs[gb];
-    float da = float(dot16(a, xq[ga])) * za.x - QUANT_OFFSET * za.y;
-    float db = float(dot16(b, xq[gb])) * zb.x - OFFSET_B * zb.y;
-#if !defined(MINIMA) && !defined(SCALES_16)
-    return s.x * (da + db);
-#elif defined(Q4_1) || defined(Q5_1)
-    return s.x * (da + db) + s.y * (za.y + zb.y);
-#else
-    return s.x * da + s.y * za.y + s.z * db + s.w * zb.y;
-#endif
-}
-
-#define DOTS(SUMS, A, B, S, ROWS, COUNT, PER_ROW) \
-    FLAT for (uint r = 0u; r < ROWS; r++) { \
-        SUMS[r] = 0.0; \
-        FLAT for (uint i = 0u; i < COUNT; i++) { \
-            uint c = lane + i * LANES, e = r * COUNT + i; \
-            float own = dot_of(A[e], B[e], S[e], min(c, PER_ROW - 1u)); \
-            SUMS[r] += c < PER_ROW ? own : 0.0; \
-        } \
-    }
+const uint V_UNITS = RANK / (32u * UNIT), V_OWN = (V_UNITS + VALUE_LANES - 1u) / VALUE_LANES;
+Unit v_units[VALUE_ROWS * V_OWN];
 
 float subgroup_sum(float v) {
     for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) v += subgroupShuffleXor(v, d);
@@ -177,25 +128,23 @@ void make_row(uint pos, uint lane, bool stores) {
     }
 }
 
-#include "mla_token_query.glsl"
 #include "mla_token_attend.glsl"
+#include "mla_token_query.glsl"
 
 void load_values(uint head, uint v0, uint lane) {
-    LOAD_CHUNKS(v_a, v_b, v_s, VALUE_ROWS, V_OWN, CHUNKS,
-                (head * VALUE + min(v0 + r, VALUE - 1u)) * CHUNKS)
+    LOAD_UNITS(v_units, VALUE_ROWS, V_OWN, V_UNITS, VALUE_LANES,
+               (head * VALUE + min(v0 + r, VALUE - 1u)) * V_UNITS)
 }
 
 // The head's rows of v_b times x, into int8
 void expand(uint head, uint t) {
-    uint lane = t % LANES, row0 = t / LANES * VALUE_ROWS;
-    for (uint v0 = row0; v0 < VALUE; v0 += GROUPS * VALUE_ROWS) {
+    uint lane = t % VALUE_LANES, row0 = t / VALUE_LANES * VALUE_ROWS;
+    for (uint v0 = row0; v0 < VALUE; v0 += WORKGROUP / VALUE_LANES * VALUE_ROWS) {
         if (v0 != row0) load_values(head, v0, lane);
         float sum[VALUE_ROWS];
-        DOTS(sum, v_a, v_b, v_s, VALUE_ROWS, V_OWN, CHUNKS)
-        uint first = 0u;
-        ROW_SUMS(sum, value_sums_)
-        FLAT for (uint i = 0u; i < value_sums_5; i++)
-            if (HOLDS(VALUE_ROWS) && v0 + first + i < VALUE) outs[v0 + first + i] = sum[i];
+        DOT_UNITS(sum, v_units, VALUE_ROWS, V_OWN, V_UNITS, VALUE_LANES)
+        if (lane == 0u)
+            FLAT for (uint r = 0u; r < VALUE_ROWS; r++) if (v0 + r < VALUE) outs[v0 + r] = sum[r];
     }
     barrier();
     for (uint n = t; n < VALUE / 4u; n += WORKGROUP) {
@@ -211,25 +160,27 @@ void main() {
     bool stopped = step[STEP_STOP] != 0u;
     uint lane = gl_SubgroupInvocationID, team = gl_SubgroupID, t = team * SUBGROUP + lane;
     uint head = gl_WorkGroupID.x, pos = step[STEP_POS];
+    bool last = team == TEAMS - 1u, stores = head == 0u && !stopped;
 #ifdef QUERY
-    load_query(head, t);
+    load_queries(head, t / QUERY_LANES * QUERY_ROWS, t % QUERY_LANES);
+    if (last) make_row(pos, lane, stores);
     compress(t, team, lane);
     if (stopped) return;
     load_keys(head, 0u, t);
-    load_rows(team, lane);
-    if (team == TEAMS - 1u) make_row(pos, lane, head == 0u);
     make_query(head, t);
+    load_rows(team, lane);
+    barrier();
 #else
     load_rows(team, lane);
     load_keys(head, 0u, t);
+    if (last) make_row(pos, lane, stores);
     if (stopped) return;
-    if (team == TEAMS - 1u) make_row(pos, lane, head == 0u);
 #endif
-    if (team == TEAMS - 1u) rotate_query(head, pos, lane);
+    if (last) rotate_query(head, pos, lane);
     absorb(head, t);
     barrier();
     attend(pos, team, lane);
-    load_values(head, t / LANES * VALUE_ROWS, t % LANES);
+    load_values(head, t / VALUE_LANES * VALUE_ROWS, t % VALUE_LANES);
     join(t, team, lane);
     expand(head, t);
 }

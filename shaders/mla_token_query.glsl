@@ -1,22 +1,18 @@
 // The queries of mla_token.glsl: plain (QUERY: made of the compressed one), then absorbed.
 
 #ifdef QUERY
-const uint Q_CHUNKS = Q_RANK / 32u, Q_OWN = (Q_CHUNKS + LANES - 1u) / LANES;
-COUNTS(query_sums_, QUERY_ROWS)
+const uint Q_UNITS = Q_RANK / (32u * UNIT), Q_OWN = (Q_UNITS + QUERY_LANES - 1u) / QUERY_LANES;
 
 shared vec4 query[HEAD / 4u];
 shared float squares_of[TEAMS];
-uvec4 q_a[QUERY_ROWS * Q_OWN], q_b[QUERY_ROWS * Q_OWN];
-vec4 q_s[QUERY_ROWS * Q_OWN];
+Unit q_units[QUERY_ROWS * Q_OWN];
 
-// The first rows of q_b that the invocation multiplies, or those from row q0 on; q_b lies behind v_b
-void load_query_rows(uint head, uint q0, uint lane) {
-    uint before = gl_NumWorkGroups.x * VALUE * CHUNKS;
-    LOAD_CHUNKS(q_a, q_b, q_s, QUERY_ROWS, Q_OWN, Q_CHUNKS,
-                before + (head * HEAD + min(q0 + r, HEAD - 1u)) * Q_CHUNKS)
+// Rows of q_b from row q0 on; q_b lies behind v_b
+void load_queries(uint head, uint q0, uint lane) {
+    uint before = gl_NumWorkGroups.x * VALUE * V_UNITS;
+    LOAD_UNITS(q_units, QUERY_ROWS, Q_OWN, Q_UNITS, QUERY_LANES,
+               before + (head * HEAD + min(q0 + r, HEAD - 1u)) * Q_UNITS)
 }
-
-void load_query(uint head, uint t) { load_query_rows(head, t / LANES * QUERY_ROWS, t % LANES); }
 
 // The compressed query times its gain into x, its sums of squares for the norm
 void compress(uint t, uint team, uint lane) {
@@ -33,22 +29,18 @@ void compress(uint t, uint team, uint lane) {
 
 // The head's rows of q_b times x
 void make_query(uint head, uint t) {
-    uint lane = t % LANES, row0 = t / LANES * QUERY_ROWS;
+    uint lane = t % QUERY_LANES, row0 = t / QUERY_LANES * QUERY_ROWS;
     float squares = 0.0;
     for (uint i = 0u; i < TEAMS; i++) squares += squares_of[i];
     float norm = inversesqrt(squares / float(Q_RANK) + p.eps);
-    for (uint q0 = row0; q0 < HEAD; q0 += GROUPS * QUERY_ROWS) {
-        if (q0 != row0) load_query_rows(head, q0, lane);
+    for (uint q0 = row0; q0 < HEAD; q0 += WORKGROUP / QUERY_LANES * QUERY_ROWS) {
+        if (q0 != row0) load_queries(head, q0, lane);
         float sum[QUERY_ROWS];
-        DOTS(sum, q_a, q_b, q_s, QUERY_ROWS, Q_OWN, Q_CHUNKS)
-        uint first = 0u;
-        ROW_SUMS(sum, query_sums_)
-        FLAT for (uint i = 0u; i < query_sums_5; i++) {
-            uint row = q0 + first + i;
-            if (HOLDS(QUERY_ROWS) && row < HEAD) query[row / 4u][row & 3u] = sum[i] * norm;
-        }
+        DOT_UNITS(sum, q_units, QUERY_ROWS, Q_OWN, Q_UNITS, QUERY_LANES)
+        if (lane == 0u)
+            FLAT for (uint r = 0u; r < QUERY_ROWS; r++)
+                if (q0 + r < HEAD) query[(q0 + r) / 4u][(q0 + r) & 3u] = sum[r] * norm;
     }
-    barrier();
 }
 
 vec4 query4(uint head, uint n) { return query[n]; }
@@ -56,6 +48,10 @@ vec4 query4(uint head, uint n) { return query[n]; }
 vec4 query4(uint head, uint n) { return x[head * (HEAD / 4u) + n]; }
 #endif
 
+// Vectors of a row of k_b, of a lane; sums that a lane holds after each exchange with another
+const uint PIECES = (NOPE / 8u + LANES - 1u) / LANES, GROUPS = WORKGROUP / LANES;
+const uint SUMS_1 = HALVED(2u, KEY_ROWS), SUMS_2 = HALVED(4u, SUMS_1), SUMS_3 = HALVED(8u, SUMS_2);
+const uint SUMS_4 = HALVED(16u, SUMS_3), SUMS_5 = HALVED(32u, SUMS_4);
 uvec4 kb_rows[KEY_ROWS * PIECES];
 
 // Rows of k_b from r0 on that the invocation multiplies
@@ -98,9 +94,15 @@ void absorb(uint head, uint t) {
             float sum[KEY_ROWS];
             FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] = key_dot(r);
             uint first = 0u, row0 = r0 + t / LANES * KEY_ROWS;
-            ROW_SUMS(sum, key_sums_)
-            FLAT for (uint i = 0u; i < key_sums_5; i++)
-                if (HOLDS(KEY_ROWS) && row0 + first + i < RANK) absorbed[row0 + first + i] = sum[i];
+            EXCHANGE(sum, KEY_ROWS, SUMS_1, (LANES / 2u))
+            EXCHANGE(sum, SUMS_1, SUMS_2, (LANES / 4u))
+            EXCHANGE(sum, SUMS_2, SUMS_3, (LANES / 8u))
+            EXCHANGE(sum, SUMS_3, SUMS_4, (LANES / 16u))
+            EXCHANGE(sum, SUMS_4, SUMS_5, (LANES / 32u))
+            // not where a lower lane has the same sums
+            if (KEY_ROWS < LANES && lane % (LANES / KEY_ROWS) != 0u) continue;
+            FLAT for (uint i = 0u; i < SUMS_5; i++)
+                if (row0 + first + i < RANK) absorbed[row0 + first + i] = sum[i];
         }
 }
 

@@ -11,10 +11,16 @@
 #if defined(Q3_K)
 // Value = low two bits - 4 * (third bit is 0), so with the third bits inverted there is no offset.
 // Scales come out as four times (scale - 32) in signed bytes: groups 2 i, 2 i + 1 in bytes 0, 2.
-float unit_dot(uint row, uint units, uint i, Inputs x) {
-    uint block = row * (units >> 1) + (i >> 1), h = i & 1u;
-    uvec4 q0 = w4[p.w_p0 / 4u + block * 4u + h], q1 = w4[p.w_p0 / 4u + block * 4u + 2u + h];
-    uvec4 third = ~w4[p.w_p1 / 4u + block * 2u + h], head = w4[p.w_p2 / 4u + block];
+struct Unit { uvec4 q0; uvec4 q1; uvec4 third; uvec4 head; };
+
+Unit unit_fetch(uint row, uint units, uint i) {
+    uint block = row * (units >> 1) + (i >> 1), h = i & 1u, at = p.w_p0 / 4u + block * 4u + h;
+    return Unit(w4[at], w4[at + 2u], w4[p.w_p1 / 4u + block * 2u + h], w4[p.w_p2 / 4u + block]);
+}
+
+float unit_dot_of(Unit u, uint i, Inputs x) {
+    uvec4 q0 = u.q0, q1 = u.q1, third = ~u.third, head = u.head;
+    uint h = i & 1u;
     uvec3 sc = head.xyz >> (8u * h);
     sc.z ^= 0xAAAAAAAAu;
     uvec4 k = (uvec4(sc.xy << 2, sc.xy >> 2) & 0x3C3C3C3Cu)
@@ -40,12 +46,17 @@ float unit_dot(uint row, uint units, uint i, Inputs x) {
 }
 #elif defined(Q2_K)
 // A byte of scale (low nibble) and minimum for each group: of groups 2 i, 2 i + 1 in bytes 0, 2
-float unit_dot(uint row, uint units, uint i, Inputs x) {
-    uint block = row * (units >> 1) + (i >> 1), h = i & 1u;
-    uvec4 q0 = w4[p.w_p0 / 4u + block * 4u + h], q1 = w4[p.w_p0 / 4u + block * 4u + 2u + h];
-    uvec4 k = w4[p.w_p1 / 4u + block] >> (8u * h), scales = k & 0x000F000Fu;
+struct Unit { uvec4 q0; uvec4 q1; uvec4 k; uint dm; };
+
+Unit unit_fetch(uint row, uint units, uint i) {
+    uint block = row * (units >> 1) + (i >> 1), h = i & 1u, at = p.w_p0 / 4u + block * 4u + h;
+    return Unit(w4[at], w4[at + 2u], w4[p.w_p1 / 4u + block], w[p.w_p2 + block]);
+}
+
+float unit_dot_of(Unit u, uint i, Inputs x) {
+    uvec4 q0 = u.q0, q1 = u.q1, k = u.k >> (8u * (i & 1u)), scales = k & 0x000F000Fu;
     uvec4 minima = (k >> 4) & 0x000F000Fu, r0 = q0 >> 4, r1 = q1 >> 4;
-    vec2 dm = unpackHalf2x16(w[p.w_p2 + block]);
+    vec2 dm = unpackHalf2x16(u.dm);
     // times 1 and 4 in turn
     int n[8] = int[8](
         dot16(q0 & 0x03030303u, x.q[0]), dot16(q0 & 0x0C0C0C0Cu, x.q[1]),
@@ -62,3 +73,7 @@ float unit_dot(uint row, uint units, uint i, Inputs x) {
     return dm.x * sum - dm.y * least;
 }
 #endif
+
+float unit_dot(uint row, uint units, uint i, Inputs x) {
+    return unit_dot_of(unit_fetch(row, units, i), i, x);
+}

@@ -60,12 +60,17 @@ def sweep_teams(layer: Layer) -> None:
     """Workgroups of mla_token, and what their lanes load at once: cache rows, rows of weights."""
     s, make, found = layer.s, mla_token_launch.team, []
     head = mla_token_launch.Head(s.rank, s.nope, s.rot, s.value, s.q_rank)
-    for size, ahead, rows in itertools.product((256, 512, 1024), (2, 4, 8), (1, 2, 4)):
-        team = make(head, layer.b.device.limits, size, ahead)
+    rows = mla_token_launch.Rows
+    for size, ahead, keys, quads in itertools.product(
+        (512, 1024), (2, 4, 8), (2, 4, 8), ((2, 1, 2, 1), (4, 2, 2, 2), (1, 1, 2, 2))
+    ):  # fmt: skip
+        team = make(head, layer.b.device.limits, "Q3_K", size, ahead)
         if team and team.size == size:
-            team = replace(team, key_rows=2 * rows, value_rows=2 * rows, query_rows=rows)
+            values, queries = rows(*quads[:2]), rows(*quads[2:])
+            team = replace(team, keys=rows(team.keys.lanes, keys), values=values, queries=queries)
             mla_token_launch.team = always(team)
-            found.append((f"w{size} a{ahead} r{rows}", layer.chain(layer.head)))
+            what = f"w{size} a{ahead} k{keys} v{quads[0]}x{quads[1]} q{quads[2]}x{quads[3]}"
+            found.append((what, layer.chain(layer.head)))
     mla_token_launch.team = make
     if found:
         best_of(layer, "mla_token", found)

@@ -20,7 +20,7 @@ from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.vulkan import VulkanRunner
 from kompute_llm.kernels import mla_token, mla_token_plain
 from kompute_llm.kernels.limits import Limits
-from kompute_llm.kernels.mla_token_launch import LARGE, ODD, SMALL, Head, suits, team
+from kompute_llm.kernels.mla_token_launch import LARGE, ODD, SMALL, Head, Rows, suits, team
 
 IDS = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 264, 33]
 H200 = Limits(
@@ -36,7 +36,7 @@ def test_unrolled(vulkan: Device, monkeypatch: pytest.MonkeyPatch, which: int) -
         pytest.skip("no packed dot products or subgroups")
     monkeypatch.setattr(vulkan, "limits", vulkan.limits.with_(software=False))
     rng = np.random.default_rng(which)
-    size, fmt, length = ((SMALL, "Q4_0", 200), (ODD, "Q8_0", 70), (ODD, "Q4_0", 64))[which]
+    size, fmt, length = ((SMALL, "Q4_0", 200), (SMALL, "Q3_K", 70), (ODD, "Q4_0", 64))[which]
     kernel, case = mla_token.KERNEL, mla_token.case(rng, fmt, *size, length)
     if which == 2:
         kernel, case = mla_token_plain.KERNEL, mla_token_plain.case(rng, fmt, *size, length, True)
@@ -46,14 +46,15 @@ def test_unrolled(vulkan: Device, monkeypatch: pytest.MonkeyPatch, which: int) -
 
 def test_teams() -> None:
     """Real heads fit 48 KiB of shared memory with 512 invocations; others take turns, or not."""
-    large = team(LARGE[1], H200)
-    assert large is not None
-    assert (large.size, large.slots, large.lanes) == (512, 16, 8)
-    assert (large.key_rows, large.value_rows, large.query_rows) == (4, 4, 2)
-    small = team(LARGE[1], H200.with_(shared_bytes=32768))
+    large = team(LARGE[1], H200, "Q3_K")
+    assert large is not None and (large.size, large.slots) == (512, 16)
+    assert (large.keys, large.values, large.queries) == (Rows(8, 4), Rows(4, 2), Rows(2, 1))
+    chunks = team(LARGE[1], H200, "Q4_K")
+    assert chunks is not None and (chunks.values, chunks.queries) == (Rows(8, 4), Rows(8, 2))
+    small = team(LARGE[1], H200.with_(shared_bytes=32768), "Q3_K")
     assert small is not None and small.slots == 8
-    wide = team(Head(512, 128, 64, 128, 1536), H200)  # DeepSeek V3
-    assert wide is not None and (wide.lanes, wide.query_rows) == (16, 2)
+    wide = team(Head(512, 128, 64, 128, 1536), H200, "Q4_K")  # DeepSeek V3
+    assert wide is not None and wide.queries == Rows(8, 1)
     assert not suits(Head(1 << 15, 64, 64, 64), H200)
     assert not suits(Head(512, 64, 20, 64), H200)
     assert not suits(LARGE[1], H200.with_(subgroup_size=2))
