@@ -8,7 +8,6 @@ so that stacks too large for one binding take a dispatch each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,33 +69,21 @@ def inner(
 # --- launches ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ExpertTiling(Tiling):
-    """A tiling and the workgroup that it wants."""
-
-    workgroup: int = 256
-
-
-def expert_tiling(t: Tiling) -> ExpertTiling:
-    """A tiling of other products."""
-    return ExpertTiling(t.rows, t.ksplit, t.unroll, lanes=t.lanes)
-
-
-def down_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> ExpertTiling:
+def down_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """The columns of all slots are one row: long, as those of products into the residual stream."""
     if step == 1 and chunks >= 4 * lanes:  # by a sweep on an H200 (docs/performance.md)
-        return ExpertTiling(2, 4, 2)
-    return expert_tiling(q8.add_tiling(rows, chunks, lanes, units, step))
+        return Tiling(2, 4, 2)
+    return q8.add_tiling(rows, chunks, lanes, units, step)
 
 
-def gate_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> ExpertTiling:
+def gate_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """As gates and ups of dense networks with the rows of all slots."""
-    return expert_tiling(q8.swiglu_tiling(rows, chunks, lanes, units, step))
+    return q8.swiglu_tiling(rows, chunks, lanes, units, step)
 
 
 def launch_q8(
     ops: Mapping[str, Shaped], params: Params, limits: Limits,
-    tiling: Callable[[int, int, int, int, int], ExpertTiling], slots: int, grid_slots: int,
+    tiling: Callable[[int, int, int, int, int], Tiling], slots: int, grid_slots: int,
     chunks: int,
 ) -> Launch:
     """Rows along x in whole groups of 16, slots along y."""
@@ -104,7 +91,7 @@ def launch_q8(
     step = q8.step_of(name)
     lanes = q8.lanes_for(chunks // step, limits)
     t = tiling(rows * grid_slots, chunks, lanes, limits.units, step)
-    spec = q8.specialize(t, lanes, t.workgroup, q8.GROUP, limits)
+    spec = q8.specialize(t, lanes, q8.GROUP, limits)
     grid = (-(-rows // q8.rows_of(spec)), grid_slots, 1)
     sizes = (slots, int(params["cols"]) // 32)
     return Launch(name, (*spec, *sizes), grid, limits.subgroup_size)

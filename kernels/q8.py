@@ -73,13 +73,14 @@ def inverse_rms(ssq: Array, cols: int, eps: float) -> np.float32:
 
 @dataclass(frozen=True)
 class Tiling:
-    """Rows of a lane group, lane groups per row (KSPLIT), steps of a lane in flight (UNROLL), and
-    the most lanes of a group (0: the subgroup)."""
+    """Rows of a lane group, lane groups per row (KSPLIT), steps of a lane in flight (UNROLL), the
+    most lanes of a group (0: the subgroup), and the invocations of a workgroup."""
 
     rows: int
     ksplit: int = 1
     unroll: int = 1
     lanes: int = field(default=0, kw_only=True)
+    workgroup: int = field(default=256, kw_only=True)
 
 
 def step_of(format_name: str) -> int:
@@ -105,7 +106,7 @@ def add_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Til
     if step > 1:
         return quad_tiling(rows, chunks // step, lanes, units)
     if chunks >= 8 * lanes:
-        return Tiling(4, 4, 2)
+        return Tiling(1, 2, workgroup=1024)
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
     return Tiling(2, 2) if chunks > lanes else Tiling(1)
@@ -116,7 +117,7 @@ def qkv_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Til
     if step > 1:
         return quad_tiling(rows, chunks // step, lanes, units)
     if chunks >= 4 * lanes:
-        return Tiling(2, 2, 2)
+        return Tiling(2, 2, 2, workgroup=128)
     return Tiling(1 if chunks > lanes else 2)
 
 
@@ -131,9 +132,10 @@ def plain_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> T
     """Any rows; many of a group where a vocabulary's rows are short."""
     if step > 1:
         return quad_tiling(rows, chunks // step, lanes, units)
-    if chunks <= lanes and rows >= units * 128:
-        return Tiling(8)
-    return Tiling(2, 1, 2 if chunks > lanes else 1)
+    many = rows >= units * 128
+    if chunks <= lanes and many:
+        return Tiling(4, lanes=8, workgroup=64)
+    return Tiling(2, 1, 2 if chunks > lanes else 1, workgroup=128 if many else 256)
 
 
 def lanes_for(steps: int, limits: Limits) -> int:
@@ -145,12 +147,12 @@ def lanes_for(steps: int, limits: Limits) -> int:
 
 
 def specialize(
-    t: Tiling, lanes: int, workgroup: int, whole: int, limits: Limits
+    t: Tiling, lanes: int, whole: int, limits: Limits
 ) -> tuple[int, int, int, int, int, int]:
     """Constants 0 … 5 of rows_q8.glsl; rows of a workgroup are a multiple of `whole`."""
     subgroup, lanes = limits.subgroup_size, min(lanes, t.lanes or lanes)
     ksplit = min(t.ksplit, max(limits.most // subgroup, 1))
-    size, per = max(limits.workgroup(workgroup), subgroup * ksplit), t.rows
+    size, per = max(limits.workgroup(t.workgroup), subgroup * ksplit), t.rows
     while size // lanes // ksplit * per < whole:
         if size * 2 <= limits.most:
             size *= 2
@@ -177,7 +179,7 @@ def launch_as(
     step = step_of(name)
     lanes = lanes_for(chunks // step, limits)
     t = tiling(rows, chunks, lanes, limits.units, step)
-    spec = specialize(t, lanes, 256, whole, limits)
+    spec = specialize(t, lanes, whole, limits)
     grid = grid_2d(-(-rows // rows_of(spec)), limits)
     return Launch(name + suffix, spec, grid, limits.subgroup_size)
 

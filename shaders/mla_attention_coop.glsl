@@ -58,8 +58,8 @@ void store_ahead(uint t) {
     }
 }
 
-// The queries of this subgroup, rounded to float16, or what that rounding left
-void load_queries(bool rest, uint first, uint ht, uint kp, uint t) {
+// All queries into shared memory, rounded to float16, or what that rounding left
+void store_queries(bool rest, uint first, uint t) {
     for (uint e = t; e < HEADS * PIECES; e += WORKGROUP) {
         uint at = (min(first + e / PIECES, p.heads - 1u) * WIDTH + e % PIECES * 8u) / 2u;
         uvec4 u;
@@ -72,16 +72,15 @@ void load_queries(bool rest, uint first, uint ht, uint kp, uint t) {
         kv[e / PIECES * PITCH + e % PIECES] = u;
     }
     barrier();
-    [[unroll]] for (uint i = 0u; i < NKP; i++)
-        if (NK % KPARTS == 0u || kp * NKP + i < NK) {
-            uint at = ht * TM * PITCH + (kp * NKP + i) * TK / 8u;
-            if (rest)
-                coopMatLoad(rests[i], kv, at, PITCH, gl_CooperativeMatrixLayoutRowMajor);
-            else
-                coopMatLoad(queries[i], kv, at, PITCH, gl_CooperativeMatrixLayoutRowMajor);
-        }
-    barrier();
 }
+
+// This subgroup's part of them
+#define LOAD_QUERIES(to) \
+    [[unroll]] for (uint i = 0u; i < NKP; i++) \
+        if (NK % KPARTS == 0u || kp * NKP + i < NK) \
+            coopMatLoad(to[i], kv, ht * TM * PITCH + (kp * NKP + i) * TK / 8u, PITCH, \
+                        gl_CooperativeMatrixLayoutRowMajor); \
+    barrier();
 
 // Scores of this subgroup's heads and positions over its part of the rows
 void score(uint ht, uint nt, uint kp) {
@@ -191,8 +190,10 @@ void main() {
     uint ht = gl_SubgroupID % HT, nt = gl_SubgroupID / HT % NT, kp = gl_SubgroupID / (HT * NT);
     float best = NEVER, total = 0.0;
     load_ahead(start, limit, t);
-    load_queries(false, first, ht, kp, t);
-    load_queries(true, first, ht, kp, t);
+    store_queries(false, first, t);
+    LOAD_QUERIES(queries)
+    store_queries(true, first, t);
+    LOAD_QUERIES(rests)
     [[unroll]] for (uint i = 0u; i < HT * NDP; i++) outs[i] = MATRIX_C(0.0);
     for (uint base = start; base < limit; base += BT) {
         store_ahead(t);

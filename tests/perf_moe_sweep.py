@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kompute_llm.engine.builder import SHORT
-from kompute_llm.kernels import experts, mla_token_launch
+from kompute_llm.kernels import experts, mla_token_launch, q8
 
 if TYPE_CHECKING:
     from perf_moe_layer import Layer
@@ -16,10 +16,13 @@ if TYPE_CHECKING:
 BEST = 8  # candidates of a line
 
 
-def tilings() -> Iterator[experts.ExpertTiling]:
-    """What is tried for the experts."""
-    for rows, ksplit, unroll, size in itertools.product((1, 2, 4), (1, 2, 4), (1, 2), (256, 512)):
-        yield experts.ExpertTiling(rows, ksplit, unroll, size)
+def tilings() -> Iterator[q8.Tiling]:
+    """What is tried for the experts: of quads (Q3_K), lanes of a row are few."""
+    for lanes, rows, ksplit, size in itertools.product(
+        (4, 8, 16), (1, 2, 4), (1, 2, 4, 8), (128, 256, 512)
+    ):
+        if ksplit * 32 <= size:
+            yield q8.Tiling(rows, ksplit, 1, lanes=lanes, workgroup=size)
 
 
 def always(found: Any) -> Callable[..., Any]:
@@ -40,7 +43,7 @@ def sweep_experts(layer: Layer) -> None:
         before, found = getattr(experts, kind), []
         for t in tilings():
             setattr(experts, kind, always(t))
-            what = f"r{t.rows} k{t.ksplit} u{t.unroll} w{t.workgroup}"
+            what = f"l{t.lanes} r{t.rows} k{t.ksplit} w{t.workgroup}"
             found.append((what, layer.chain(kernel)))
         setattr(experts, kind, before)
         best_of(layer, kind, found)

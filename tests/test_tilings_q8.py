@@ -29,7 +29,7 @@ KERNELS = (
 )
 IDS = [k.name for k, *_ in KERNELS]
 TILINGS = tuple(
-    experts.ExpertTiling(rows, ksplit, unroll, lanes=lanes)
+    q8.Tiling(rows, ksplit, unroll, lanes=lanes)
     for rows, ksplit, unroll, lanes in ((1, 1, 2, 1), (2, 4, 1, 2), (1, 8, 1, 4), (4, 2, 2, 8))
 )
 
@@ -61,7 +61,7 @@ def test_quads_keep_lanes_busy(rows: int, cols: int) -> None:
     )  # fmt: skip
     quads = cols // 128
     t = q8.plain_tiling(rows, cols // 32, q8.lanes_for(quads, limits), limits.units, 4)
-    size, lanes, per, _, _, ksplit = q8.specialize(t, 32, 256, 1, limits)
+    size, lanes, per, _, _, ksplit = q8.specialize(t, 32, 1, limits)
     assert lanes * ksplit < 2 * max(quads, lanes)
     assert size % (32 * ksplit) == 0
     assert per in (1, 2, 4)
