@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
+from gguf.quants import quantize as gguf_quantize
 
 from .grids import GRIDS, grid_words
 from .int_blocks import INT_BLOCKS, IntBlock, unpack_blocks
@@ -148,7 +149,10 @@ class Matrix:
         return Matrix(self.fmt, np.ascontiguousarray(raw), self.rows, count)
 
     def converted(self, fmt: Format) -> Matrix:
-        """The values in F32 or F16, rounded."""
+        """The values in F32, F16 or Q8_0, rounded."""
+        if fmt.name == "Q8_0":
+            raw = gguf_quantize(self.dequantize(), GGMLQuantizationType.Q8_0)
+            return Matrix.of(fmt, np.ascontiguousarray(raw).reshape(-1), self.cols)
         values = self.dequantize().astype(np.float16 if fmt.name == "F16" else np.float32)
         return Matrix.of(fmt, np.ascontiguousarray(values).view(np.uint8).reshape(-1), self.cols)
 

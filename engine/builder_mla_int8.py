@@ -43,12 +43,12 @@ def in_one(b: Int8Builder, layer: int) -> str:
     """What of the layer a single dispatch does, as PlanOptions.latent: in short contexts, with
     weights and a cache in formats that its kernel has."""
     m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
-    plain = {w.k_b().format_name, latent_cache(b, layer).format_name} == {"F16"}
-    if not (b.short and plain and w.v_b().format_name in q8.FORMATS) or chooses(b):
+    known = latent_cache(b, layer).format_name == "F16" and w.v_b().format_name in q8.FORMATS
+    if not (b.short and b.opts.latent and known) or chooses(b) or not w.k_b_q8():
         return ""
     if b.opts.latent == "head" and m.q_rank and w.v_and_q_b():
         return "head"
-    return "core" if b.opts.latent and (not m.q_rank or compresses(b, layer)) else ""
+    return "core" if not m.q_rank or compresses(b, layer) else ""
 
 
 def int8_first(b: Int8Builder, x: Buf, gain: str, layer: int, small: Buf | None) -> Buf:
@@ -82,12 +82,14 @@ def int8_plain(b: Int8Builder, small: Buf, layer: int) -> Buf:
 def token_in_one(b: Int8Builder, plain: Buf | None, a: Buf, y: Buf, layer: int) -> None:
     """The heads' values in int8, from plain queries or from the compressed one in `a`."""
     m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
+    k_b = w.k_b_q8()
+    assert k_b is not None
     params: Push = {
         "heads": m.heads, "rank": m.rank, "nope": m.nope, "n_rot": m.n_rot, "value": m.value,
         "scale": b.spec.attn_scale, "eps": b.spec.eps,
     }  # fmt: skip
     ops: dict[str, Operand] = {
-        "a": a, "kb": w.k_b(), "rope": b.rope(layer), "k": latent_cache(b, layer),
+        "a": a, "kb": k_b, "rope": b.rope(layer), "k": latent_cache(b, layer),
     }  # fmt: skip
     ops |= b.quantized(y, "yq", "ys")
     gains = w.label + "attn_q_a_norm.weight", w.label + "attn_kv_a_norm.weight"

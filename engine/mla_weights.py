@@ -16,7 +16,7 @@ WHOLE = {"F16": "F16", "F32": "F32", "BF16": "F32"}
 
 class MlaWeights:
     """Of layer `layer`. k_b is kept in float16 (float32 where the file is finer), because it meets
-    a product of another format in one kernel."""
+    a product of another format in one kernel, and in Q8_0 for tokens in short contexts."""
 
     def __init__(self, m: MlaSpec, weights: Weights, layer: int) -> None:
         self.m, self.weights, self.label = m, weights, f"blk.{layer}."
@@ -31,6 +31,17 @@ class MlaWeights:
             return found if found.fmt.name == kind else found.converted(FORMATS[kind])
 
         return self.weights.made(self.label + "attn_k_b", make)
+
+    def k_b_q8(self) -> Weight | None:
+        """k_b in Q8_0 for products with queries in int8; None where the file is finer."""
+        name = self.label + "attn_k_b"
+        found = self.weights.matrix(f"{name}.weight", self.m.heads, self.m.rank, self.m.nope)
+        if found.fmt.name not in q8.FORMATS:
+            return None
+        q8_0 = FORMATS["Q8_0"]
+        return self.weights.made(
+            f"{name}.q8", lambda c: found if found.fmt is q8_0 else found.converted(q8_0)
+        )
 
     def v_b(self) -> Weight:
         """(heads * value, rank)."""

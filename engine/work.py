@@ -123,7 +123,7 @@ def _seen(d: Dispatch, n: int, pos: int) -> tuple[float, float]:
 
 def _cache_rows(d: Dispatch, access: str, n: int, pos: int) -> float:
     """Rows of a cache that a dispatch touches: attention reads them, others write new ones."""
-    return _seen(d, n, pos)[0] if access == "READS" else n
+    return _seen(d, n, pos)[0] if access == "READS" or "scale" in d.params else n
 
 
 def _attention_ops(d: Dispatch, n: int, pos: int) -> float:

@@ -52,7 +52,7 @@ class Team:
 
 def shared_bytes(h: Head, size: int, subgroup: int, slots: int) -> int:
     """What mla_token.glsl declares as shared, its arrays in order."""
-    teams, inputs = size // subgroup, max(h.rank, h.q_rank)
+    teams, inputs = size // subgroup, max(h.rank, h.q_rank, h.nope)
     words = (h.rank + h.rot) * 3 // 2 + 2 * teams + slots * (h.rank + 32)
     words += inputs // 4 + inputs // 8 + h.value
     words += h.nope + h.rot + teams if h.q_rank else 0
@@ -76,14 +76,14 @@ def fitting(rows: int, units: int, most: int, size: int, subgroup: int, lanes: i
 def team(
     h: Head, limits: Limits, format_name: str, size: int = 512, ahead: int = 4
 ) -> Team | None:
-    """The largest workgroup up to `size`, or None where a head does not fit. On an H200 a workgroup
-    has a unit of its own, so 128 registers for each of 512 invocations: loads of k_b have 4 words,
-    chunks 12, units of four chunks 16."""
+    """The largest workgroup up to `size`, or None where a head does not fit. Where it has a compute
+    unit of its own, as on an H200, each of 512 invocations has 128 registers; loads of a chunk of
+    k_b take 9, those of other chunks 12, of a unit of four chunks 16."""
     subgroup, unit = limits.subgroup_size, q8.step_of(format_name)
     if subgroup < 4:  # four lanes quantize a group
         return None
     size = limits.workgroup(size, subgroup)
-    most = (1, 1) if limits.software else (12, 8 if unit == 1 else 4)
+    most = (1, 1) if limits.software else (6, 8 if unit == 1 else 4)
     slots = size // subgroup
     while slots and shared_bytes(h, size, subgroup, slots) > limits.shared_bytes:
         slots //= 2
@@ -91,7 +91,7 @@ def team(
         return None
     return Team(
         size, subgroup, slots, 1 if limits.software else ahead,
-        fitting(h.rank, h.nope // 8, most[0], size, subgroup),
+        fitting(h.rank, h.nope // 32, most[0], size, subgroup),
         fitting(h.value, h.rank // 32 // unit, most[1], size, subgroup),
         fitting(h.nope + h.rot, h.q_rank // 32 // unit, most[1], size, subgroup),
     )  # fmt: skip
@@ -99,7 +99,7 @@ def team(
 
 def suits(h: Head, limits: Limits) -> bool:
     """Whether a head fits a workgroup and cache rows are whole vectors of 16 bytes."""
-    return h.rot % 8 == 0 and h.nope % 8 == 0 and team(h, limits, "") is not None
+    return h.rot % 8 == 0 and h.nope % 32 == 0 and team(h, limits, "") is not None
 
 
 def launch_as(ops: Mapping[str, Shaped], h: Head, heads: int, limits: Limits) -> Launch:
@@ -124,10 +124,13 @@ def token(
 ) -> None:
     """From plain queries (heads, nope + n_rot), latent and key (rank + n_rot,), v_b (heads, value,
     rank): the cache's row k[pos], and the values (heads * value) in int8."""
-    rank = v_b.shape[2]
+    rank, nope = v_b.shape[2], kb.cols
     k[pos] = cache_rows(latent[None], gain, rope[pos : pos + 1], rank, eps)[0]
-    q = absorb(query, whole(kb), rope[pos], rank)
-    sums, _, total = attend(q, k[: pos + 1].astype(np.float32), rank, scale)
+    scaled = query * np.float32(scale)
+    rounded = q8.values(*q8.quantize(np.ascontiguousarray(scaled[:, :nope]).reshape(-1)))
+    scaled[:, :nope] = rounded.reshape(-1, nope)
+    q = absorb(scaled, whole(kb), rope[pos], rank)
+    sums, _, total = attend(q, k[: pos + 1].astype(np.float32), rank, 1.0)
     joined = (sums / total[:, None]).astype(np.float32)
     out = [v_b[i] @ q8.values(*q8.quantize(x)) for i, x in enumerate(joined)]
     yq[:], ys[:] = q8.quantize(np.concatenate(out).astype(np.float32))
@@ -156,7 +159,7 @@ def case_operands(
     k[length - 1 :] = np.nan
     return {
         "a": rng.standard_normal((1, first + h.rank + h.rot)).astype(np.float32),
-        "kb": random_matrix(rng, "F16", heads * h.rank, h.nope, h.nope**-0.5),
+        "kb": random_matrix(rng, "Q8_0", heads * h.rank, h.nope, h.nope**-0.5),
         "rope": case_rope(rng, ROWS, h.rot), "k": k, "step": step_words(1, length - 1),
         "yq": np.zeros(heads * h.value // 4, np.uint32),
         "ys": np.zeros((heads * h.value // 16, 2), np.float32),

@@ -11,7 +11,7 @@
 
 WEIGHT(0, w)           // v_b: (heads * VALUE, RANK), then q_b: (heads * (NOPE + ROT), Q_RANK)
 READS(1, vec4, a)      // compressed query (Q_RANK), latent (RANK), key (ROT)
-WEIGHT(2, kb)          // k_b: (heads * RANK, NOPE)
+WEIGHT(2, kb)          // k_b: (heads * RANK, NOPE), Q8_0
 WEIGHT(3, h)           // gains of the query's norm, then of the latent's
 READS(4, vec2, rope)
 UPDATES(5, uvec4, k)

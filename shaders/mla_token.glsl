@@ -9,11 +9,9 @@
 //
 // spec: 0 workgroup, 1 subgroup size (at least 4), 2 RANK, 3 ROT, 4 NOPE, 5 VALUE (rows of v_b per
 // head), 6 SLOTS (sums of subgroups in shared memory at once), 7 CACHE_ROWS, 8 AHEAD (cache rows of a
-// subgroup on their way), 9 LANES, 10 KEY_ROWS (rows of k_b that LANES lanes load at once),
+// subgroup on their way), 9 KEY_LANES, 10 KEY_ROWS (rows of k_b that so many lanes load at once),
 // 11 VALUE_LANES, 12 VALUE_ROWS (those of v_b); QUERY: 13 Q_RANK, 14 QUERY_LANES, 15 QUERY_ROWS
 // Shared memory: kernels/mla_token_launch.py.
-
-#include "exchange.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64u;
@@ -25,7 +23,7 @@ layout(constant_id = 5) const uint VALUE = 64u;
 layout(constant_id = 6) const uint SLOTS = 1u;
 layout(constant_id = 7) const uint CACHE_ROWS = 1u;
 layout(constant_id = 8) const uint AHEAD = 1u;
-layout(constant_id = 9) const uint LANES = 2u;
+layout(constant_id = 9) const uint KEY_LANES = 2u;
 layout(constant_id = 10) const uint KEY_ROWS = 1u;
 layout(constant_id = 11) const uint VALUE_LANES = 2u;
 layout(constant_id = 12) const uint VALUE_ROWS = 1u;
@@ -33,12 +31,11 @@ layout(constant_id = 12) const uint VALUE_ROWS = 1u;
 layout(constant_id = 13) const uint Q_RANK = 32u;
 layout(constant_id = 14) const uint QUERY_LANES = 2u;
 layout(constant_id = 15) const uint QUERY_ROWS = 1u;
-const uint INPUTS = Q_RANK > RANK ? Q_RANK : RANK;
 #else
 const uint Q_RANK = 0u;
-const uint INPUTS = RANK;
 #endif
 
+const uint WIDEST = Q_RANK > RANK ? Q_RANK : RANK, INPUTS = WIDEST > NOPE ? WIDEST : NOPE;
 const uint HEAD = NOPE + ROT, WIDTH = RANK + ROT;
 const uint TEAMS = WORKGROUP / SUBGROUP;
 const uint VECS = RANK / 8u, HALF = VECS + 4u;       // 16-byte vectors of a latent; see join()
@@ -166,16 +163,17 @@ void main() {
     if (last) make_row(pos, lane, stores);
     compress(t, team, lane);
     if (stopped) return;
-    load_keys(head, 0u, t);
+    load_keys(head, t / KEY_LANES * KEY_ROWS, t % KEY_LANES);
     make_query(head, t);
     load_rows(team, lane);
     barrier();
 #else
+    load_keys(head, t / KEY_LANES * KEY_ROWS, t % KEY_LANES);
     load_rows(team, lane);
-    load_keys(head, 0u, t);
     if (last) make_row(pos, lane, stores);
     if (stopped) return;
 #endif
+    quantize_query(head, t);
     if (last) rotate_query(head, pos, lane);
     absorb(head, t);
     barrier();

@@ -48,62 +48,51 @@ vec4 query4(uint head, uint n) { return query[n]; }
 vec4 query4(uint head, uint n) { return x[head * (HEAD / 4u) + n]; }
 #endif
 
-// Vectors of a row of k_b, of a lane; sums that a lane holds after each exchange with another
-const uint PIECES = (NOPE / 8u + LANES - 1u) / LANES, GROUPS = WORKGROUP / LANES;
-const uint SUMS_1 = HALVED(2u, KEY_ROWS), SUMS_2 = HALVED(4u, SUMS_1), SUMS_3 = HALVED(8u, SUMS_2);
-const uint SUMS_4 = HALVED(16u, SUMS_3), SUMS_5 = HALVED(32u, SUMS_4);
-uvec4 kb_rows[KEY_ROWS * PIECES];
+const uint K_CHUNKS = NOPE / 32u, K_OWN = (K_CHUNKS + KEY_LANES - 1u) / KEY_LANES;
 
-// Rows of k_b from r0 on that the invocation multiplies
-void load_keys(uint head, uint r0, uint t) {
-    uint lane = t % LANES;
-    FLAT for (uint r = 0u; r < KEY_ROWS; r++) {
-        uint row = head * RANK + min(r0 + t / LANES * KEY_ROWS + r, RANK - 1u);
-        FLAT for (uint i = 0u; i < PIECES; i++)
-            kb_rows[r * PIECES + i] = kb4[p.kb_p0 / 4u + row * (NOPE / 8u)
-                + min(lane + i * LANES, NOPE / 8u - 1u)];
-    }
-}
+struct Key { uvec4 a; uvec4 b; float d; };  // 32 values of k_b, Q8_0
+Key k_chunks[KEY_ROWS * K_OWN];
 
-vec4 own[PIECES * 2u];  // the lane's part of the plain query, times the scale of scores
-
-float key_dot(uint r) {
-    vec2 both = vec2(0.0);
-    FLAT for (uint i = 0u; i < PIECES; i++) {
-        uvec4 u = kb_rows[r * PIECES + i];
-        both += unpackHalf2x16(u.x) * own[2u * i].xy + unpackHalf2x16(u.y) * own[2u * i].zw;
-        both += unpackHalf2x16(u.z) * own[2u * i + 1u].xy;
-        both += unpackHalf2x16(u.w) * own[2u * i + 1u].zw;
-    }
-    return both.x + both.y;
-}
-
-// The part of the query without position times k_b: what meets the latents
-void absorb(uint head, uint t) {
-    uint lane = t % LANES;
-    FLAT for (uint i = 0u; i < PIECES; i++) {
-        uint piece = lane + i * LANES, at = min(piece, NOPE / 8u - 1u) * 2u;
-        float inside = piece < NOPE / 8u ? p.scale : 0.0;  // lanes past the row's end add nothing
-        own[2u * i] = query4(head, at) * inside;
-        own[2u * i + 1u] = query4(head, at + 1u) * inside;
-    }
-    for (uint pair = 0u; pair < RANK; pair += 2u * GROUPS * KEY_ROWS)
-        FLAT for (uint part = 0u; part < 2u; part++) {  // the second's loads overlap the first
-            uint r0 = pair + part * GROUPS * KEY_ROWS;
-            if (r0 > 0u) load_keys(head, r0, t);
-            float sum[KEY_ROWS];
-            FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] = key_dot(r);
-            uint first = 0u, row0 = r0 + t / LANES * KEY_ROWS;
-            EXCHANGE(sum, KEY_ROWS, SUMS_1, (LANES / 2u))
-            EXCHANGE(sum, SUMS_1, SUMS_2, (LANES / 4u))
-            EXCHANGE(sum, SUMS_2, SUMS_3, (LANES / 8u))
-            EXCHANGE(sum, SUMS_3, SUMS_4, (LANES / 16u))
-            EXCHANGE(sum, SUMS_4, SUMS_5, (LANES / 32u))
-            // not where a lower lane has the same sums
-            if (KEY_ROWS < LANES && lane % (LANES / KEY_ROWS) != 0u) continue;
-            FLAT for (uint i = 0u; i < SUMS_5; i++)
-                if (row0 + first + i < RANK) absorbed[row0 + first + i] = sum[i];
+// Rows of k_b from r0 on
+void load_keys(uint head, uint r0, uint lane) {
+    FLAT for (uint r = 0u; r < KEY_ROWS; r++)
+        FLAT for (uint i = 0u; i < K_OWN; i++) {
+            uint g = (head * RANK + min(r0 + r, RANK - 1u)) * K_CHUNKS
+                + min(lane + i * KEY_LANES, K_CHUNKS - 1u);
+            uint at = p.kb_p0 / 4u + g * 2u;
+            vec2 pair = unpackHalf2x16(kb[p.kb_p1 + g / 2u]);
+            k_chunks[r * K_OWN + i] = Key(kb4[at], kb4[at + 1u], (g & 1u) == 0u ? pair.x : pair.y);
         }
+}
+
+// The plain query without position into x, times the scale of scores
+void quantize_query(uint head, uint t) {
+    for (uint n = t; n < NOPE / 4u; n += WORKGROUP) quantize_x(n, query4(head, n) * p.scale);
+    barrier();
+}
+
+// The head's rows of k_b times x: what meets the latents
+void absorb(uint head, uint t) {
+    uint lane = t % KEY_LANES, row0 = t / KEY_LANES * KEY_ROWS;
+    for (uint r0 = row0; r0 < RANK; r0 += WORKGROUP / KEY_LANES * KEY_ROWS) {
+        if (r0 != row0) load_keys(head, r0, lane);
+        float sum[KEY_ROWS];
+        FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] = 0.0;
+        FLAT for (uint i = 0u; i < K_OWN; i++) {
+            uint c = lane + i * KEY_LANES, at = min(c, K_CHUNKS - 1u) * 2u;
+            uvec4 xa = xq[at], xb = xq[at + 1u];
+            vec2 scales = vec2(xs[at].x, xs[at + 1u].x) * (c < K_CHUNKS ? 1.0 : 0.0);
+            FLAT for (uint r = 0u; r < KEY_ROWS; r++) {
+                Key k = k_chunks[r * K_OWN + i];
+                sum[r] += k.d * dot(vec2(dot16(k.a, xa), dot16(k.b, xb)), scales);
+            }
+        }
+        for (uint d = KEY_LANES / 2u; d > 0u; d /= 2u)
+            FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] += subgroupShuffleXor(sum[r], d);
+        if (lane == 0u)
+            FLAT for (uint r = 0u; r < KEY_ROWS; r++)
+                if (r0 + r < RANK) absorbed[r0 + r] = sum[r];
+    }
 }
 
 // The part of the query with position, turned, by one subgroup

@@ -107,7 +107,8 @@ class Layer:
         s, make = self.s, self.b.weight
         return {
             "compress": make(s.first, s.width, "Q3_K"), "q_b": make(s.plain, s.q_rank, "Q3_K"),
-            "k_b": make(s.heads * s.rank, s.nope, "F16"), "v_b": make(s.inner, s.rank, "Q3_K"),
+            "k_b": make(s.heads * s.rank, s.nope, "F16"),
+            "k_b_q8": make(s.heads * s.rank, s.nope, "Q8_0"), "v_b": make(s.inner, s.rank, "Q3_K"),
             "out": make(s.width, s.inner, "Q3_K"), "router": make(s.experts, s.width, "F32"),
             "bias": make(2, s.experts, "F32"), "gain": make(1, s.width, "F32"),
             "gate": make(2 * (s.experts + 1) * s.n_ff, s.width, "Q3_K"),
@@ -142,7 +143,7 @@ class Layer:
         s, w = self.s, self.w[i]
         params = {"heads": s.heads, "rank": s.rank, "nope": s.nope, "n_rot": s.rot,
                   "value": s.value, "scale": 0.07, "eps": EPS}  # fmt: skip
-        ops = {"a": self.f["a"], "kb": w["k_b"], "h": w["gain"], "rope": self.rope,
+        ops = {"a": self.f["a"], "kb": w["k_b_q8"], "h": w["gain"], "rope": self.rope,
                "k": self.caches[i], **self.q8("v", "yq", "ys")}  # fmt: skip
         if whole:
             self.b.add(seq, mla_token.KERNEL, params | {"q_rank": s.q_rank}, w=w["v_and_q_b"],
@@ -276,8 +277,9 @@ class Layer:
 def lines(layer: Layer) -> list[tuple[str, Any, float]]:
     """(name, kernel, bytes that it reads) of the table."""
     attention = "mla_attention_coop" if layer.coop else "mla_attention, 32 splits"
-    core, names = layer.cached + layer.nbytes("k_b", "v_b"), [n for n in layer.w[0] if n in COUNTED]
-    all_of_it = layer.cached + layer.nbytes(*names)
+    core = layer.cached + layer.nbytes("k_b_q8", "v_b")
+    all_of_it = layer.cached + layer.nbytes(*COUNTED)
+    less = layer.nbytes("k_b") - layer.nbytes("k_b_q8")
     rows = [
         ("mla_compress_q8", layer.compress, layer.nbytes("compress")),
         ("norm_matvec_q8 q_b", layer.query, layer.nbytes("q_b")),
@@ -297,8 +299,8 @@ def lines(layer: Layer) -> list[tuple[str, Any, float]]:
             ("norm_matvec_q8 (for mla_compress_q8)", layer.first, layer.nbytes("compress")),
             ("mla_token_plain (for 3)", layer.core, core),
             ("mla_token (for 4)", layer.head, core + layer.nbytes("q_b")),
-            ("layer with mla_token_plain", layer.whole_core, all_of_it),
-            ("layer with mla_token", layer.whole_head, all_of_it),
+            ("layer with mla_token_plain", layer.whole_core, all_of_it - less),
+            ("layer with mla_token", layer.whole_head, all_of_it - less),
         ]
     return rows
 

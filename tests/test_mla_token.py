@@ -48,7 +48,7 @@ def test_teams() -> None:
     """Real heads fit 48 KiB of shared memory with 512 invocations; others take turns, or not."""
     large = team(LARGE[1], H200, "Q3_K")
     assert large is not None and (large.size, large.slots) == (512, 16)
-    assert (large.keys, large.values, large.queries) == (Rows(8, 4), Rows(4, 2), Rows(2, 1))
+    assert (large.keys, large.values, large.queries) == (Rows(2, 2), Rows(4, 2), Rows(2, 1))
     chunks = team(LARGE[1], H200, "Q4_K")
     assert chunks is not None and (chunks.values, chunks.queries) == (Rows(8, 4), Rows(8, 2))
     small = team(LARGE[1], H200.with_(shared_bytes=32768), "Q3_K")
@@ -75,7 +75,8 @@ def logits(c: Container, latent: str) -> tuple[Any, list[str]]:
 @pytest.mark.parametrize("q_rank", [0, 256])
 @pytest.mark.parametrize("latent", ["core", "head"])
 def test_plans(tmp_path: Path, latent: str, q_rank: int) -> None:
-    """Short plans give what those do that take every stage for itself."""
+    """Short plans give what those do that take every stage for itself, with plain queries in
+    float32 for k_b."""
     model = expert_models.deepseek2("Q4_K", q_rank=q_rank)
     with open_model(model.write(tmp_path / "model.gguf")) as c:
         want, apart = logits(c, "")
@@ -84,17 +85,20 @@ def test_plans(tmp_path: Path, latent: str, q_rank: int) -> None:
     assert names.count(kernel) == 3 and apart.count("mla_expand_q8") == 3
     assert "mla_expand_q8" not in names and "mla_absorb" not in names
     assert ("mla_compress_q8" in names) == (latent == "core" and q_rank > 0)
-    assert np.square(got - want).sum() <= 1e-4 * np.square(want).sum()
+    assert np.square(got - want).sum() <= 1e-3 * np.square(want).sum()
 
 
 def test_formats_apart(tmp_path: Path) -> None:
-    """q_b and v_b of different formats: plain queries first. float32 caches: every stage."""
-    model = expert_models.deepseek2("Q4_K", formats={"blk.1.attn_v_b.weight": "Q6_K"})
+    """q_b and v_b of different formats: plain queries first. k_b in float16, float32 caches: every
+    stage for itself."""
+    formats = {"blk.1.attn_v_b.weight": "Q6_K", "blk.2.attn_k_b.weight": "F16"}
+    model = expert_models.deepseek2("Q4_K", formats=formats)
     with open_model(model.write(tmp_path / "model.gguf")) as c:
         _, names = logits(c, "head")
         opts = PlanOptions(N_CTX, 32, "F32", "F32", int8=True, latent="head")
         plan = Forward(c, model_spec(c), opts).decode(short=True)
-    assert [n for n in names if "mla_token" in n] == ["mla_token", "mla_token_plain", "mla_token"]
+    assert [n for n in names if "mla_token" in n] == ["mla_token", "mla_token_plain"]
+    assert names.count("mla_absorb") == 1
     assert not any("mla_token" in d.kernel.name for d in plan.dispatches)
 
 
@@ -113,4 +117,4 @@ def test_device(vulkan: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             d.kernel.name for d in r._short_plan.dispatches
         }
     errors = np.square(got - want).sum(axis=1) / np.square(want).sum(axis=1)
-    assert np.median(errors) <= 1e-4  # a choice of experts on the edge may fall either way
+    assert np.median(errors) <= 1e-3  # a choice of experts on the edge may fall either way
