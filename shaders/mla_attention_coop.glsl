@@ -38,7 +38,9 @@ const uint OUT_PITCH = RANK / 4u + 1u;               // f32 sums of TM heads, in
 shared uvec4 kv[ROWS * PITCH > TM * OUT_PITCH ? ROWS * PITCH : TM * OUT_PITCH];
 shared uvec4 own[SCORES];
 
-MATRIX_A queries[NKP], rests[NKP];  // their sums have 22 bits: a softmax multiplies errors
+// Rounded, then what that left: 22 bits in all, since a softmax multiplies errors. One array: a
+// driver (NVIDIA 580) crashes on two.
+MATRIX_A queries[2u * NKP];
 MATRIX_C outs[HT * NDP];
 uvec4 ahead[LOADS];
 
@@ -78,7 +80,7 @@ void store_queries(bool rest, uint first, uint t) {
 #define LOAD_QUERIES(to) \
     [[unroll]] for (uint i = 0u; i < NKP; i++) \
         if (NK % KPARTS == 0u || kp * NKP + i < NK) \
-            coopMatLoad(to[i], kv, ht * TM * PITCH + (kp * NKP + i) * TK / 8u, PITCH, \
+            coopMatLoad(queries[to + i], kv, ht * TM * PITCH + (kp * NKP + i) * TK / 8u, PITCH, \
                         gl_CooperativeMatrixLayoutRowMajor); \
     barrier();
 
@@ -90,7 +92,7 @@ void score(uint ht, uint nt, uint kp) {
             MATRIX_B keys;
             coopMatLoad(keys, kv, nt * TN * PITCH + (kp * NKP + i) * TK / 8u, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
-            sums = coopMatMulAdd(rests[i], keys, sums);
+            sums = coopMatMulAdd(queries[NKP + i], keys, sums);
             sums = coopMatMulAdd(queries[i], keys, sums);
         }
     coopMatStore(sums, own, (kp * HEADS + ht * TM) * SCORE_PITCH + nt * TN / 4u, SCORE_PITCH,
@@ -191,9 +193,9 @@ void main() {
     float best = NEVER, total = 0.0;
     load_ahead(start, limit, t);
     store_queries(false, first, t);
-    LOAD_QUERIES(queries)
+    LOAD_QUERIES(0u)
     store_queries(true, first, t);
-    LOAD_QUERIES(rests)
+    LOAD_QUERIES(NKP)
     [[unroll]] for (uint i = 0u; i < HT * NDP; i++) outs[i] = MATRIX_C(0.0);
     for (uint base = start; base < limit; base += BT) {
         store_ahead(t);
