@@ -92,36 +92,46 @@ vec2 turned(uint pos, uint pair, vec2 v) {
     return vec2(v.x * cs.x - v.y * cs.y, v.x * cs.y + v.y * cs.x);
 }
 
+vec2 pair_of(vec4 four, uint i) { return (i & 1u) == 0u ? four.xy : four.zw; }
+
 void keep_word(uint i, uint word, uint at, bool stores) {
     fresh[i / 4u][i & 3u] = word;
     if (stores) k_words[at + i] = word;
 }
 
-// The token's cache row, by one subgroup: normalised latent, rotated key
-void make_row(uint pos, uint lane, bool stores) {
-    const uint FOURS = RANK / 4u, COUNT = (FOURS + SUBGROUP - 1u) / SUBGROUP;
-    uint from = (FIRST + RANK) / 4u, to = p.k_base + pos * (WIDTH / 2u);
-    vec4 v[COUNT], gain[COUNT];
-    float squares = 0.0;
-    FLAT for (uint i = 0u; i < COUNT; i++) {
+const uint FOURS = RANK / 4u, ROW_OWN = (FOURS + SUBGROUP - 1u) / SUBGROUP;
+vec4 row_latent[ROW_OWN], row_gain[ROW_OWN], row_key[KEYS];
+
+// What the token's cache row is made of, for one subgroup
+void load_row(uint lane) {
+    FLAT for (uint i = 0u; i < ROW_OWN; i++) {
         uint at = min(lane + i * SUBGROUP, FOURS - 1u);
-        v[i] = a[FIRST / 4u + at];
-        gain[i] = uintBitsToFloat(h4[(p.h_p0 + Q_RANK) / 4u + at]);
+        row_latent[i] = a[FIRST / 4u + at];
+        row_gain[i] = uintBitsToFloat(h4[(p.h_p0 + Q_RANK) / 4u + at]);
     }
-    FLAT for (uint i = 0u; i < COUNT; i++)
-        squares += lane + i * SUBGROUP < FOURS ? dot(v[i], v[i]) : 0.0;
+    FLAT for (uint i = 0u; i < KEYS; i++)
+        row_key[i] = a[(FIRST + RANK) / 4u + min(lane + i * SUBGROUP, ROT / 2u - 1u) / 2u];
+}
+
+// The row: normalised latent, rotated key
+void make_row(uint pos, uint lane, bool stores) {
+    uint to = p.k_base + pos * (WIDTH / 2u);
+    float squares = 0.0;
+    FLAT for (uint i = 0u; i < ROW_OWN; i++)
+        squares += lane + i * SUBGROUP < FOURS ? dot(row_latent[i], row_latent[i]) : 0.0;
+    FLAT for (uint j = 0u; j < KEYS; j++) {
+        uint i = lane + j * SUBGROUP;
+        vec2 key = turned(pos, min(i, ROT / 2u - 1u), pair_of(row_key[j], i));
+        if (i < ROT / 2u) keep_word(RANK / 2u + i, packHalf2x16(key), to, stores);
+    }
     float scale = inversesqrt(subgroup_sum(squares) / float(RANK) + p.eps);
-    FLAT for (uint i = 0u; i < COUNT; i++) {
+    FLAT for (uint i = 0u; i < ROW_OWN; i++) {
         uint at = lane + i * SUBGROUP;
-        if (at >= FOURS) break;
-        vec4 own = v[i] * scale * gain[i];
-        keep_word(2u * at, packHalf2x16(own.xy), to, stores);
-        keep_word(2u * at + 1u, packHalf2x16(own.zw), to, stores);
-    }
-    for (uint i = lane; i < ROT / 2u; i += SUBGROUP) {
-        vec4 four = a[from + i / 2u];
-        vec2 key = turned(pos, i, (i & 1u) == 0u ? four.xy : four.zw);
-        keep_word(RANK / 2u + i, packHalf2x16(key), to, stores);
+        vec4 own = row_latent[i] * scale * row_gain[i];
+        if (at < FOURS) {
+            keep_word(2u * at, packHalf2x16(own.xy), to, stores);
+            keep_word(2u * at + 1u, packHalf2x16(own.zw), to, stores);
+        }
     }
 }
 
@@ -158,6 +168,8 @@ void main() {
     uint lane = gl_SubgroupInvocationID, team = gl_SubgroupID, t = team * SUBGROUP + lane;
     uint head = gl_WorkGroupID.x, pos = step[STEP_POS];
     bool last = team == TEAMS - 1u, stores = head == 0u && !stopped;
+    load_input(head, t);
+    if (last) load_row(lane);
 #ifdef QUERY
     load_queries(head, t / QUERY_LANES * QUERY_ROWS, t % QUERY_LANES);
     if (last) make_row(pos, lane, stores);
@@ -173,8 +185,8 @@ void main() {
     if (last) make_row(pos, lane, stores);
     if (stopped) return;
 #endif
-    quantize_query(head, t);
     if (last) rotate_query(head, pos, lane);
+    quantize_query(head, t);
     absorb(head, t);
     barrier();
     attend(pos, team, lane);

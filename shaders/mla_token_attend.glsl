@@ -105,11 +105,12 @@ void join(uint t, uint team, uint lane) {
         if (team - team % SLOTS == turn)
             FLAT for (uint j = 0u; j < OWN; j++) {
                 uint v = lane + j * SUBGROUP, at = team % SLOTS * 2u * HALF + v;
-                if (v >= VECS) break;
                 vec4 low = vec4(sums[j * 4u], sums[j * 4u + 1u]) * own;
                 vec4 high = vec4(sums[j * 4u + 2u], sums[j * 4u + 3u]) * own;
-                slots[at] = turn == 0u ? low : slots[at] + low;
-                slots[at + HALF] = turn == 0u ? high : slots[at + HALF] + high;
+                if (v < VECS) {
+                    slots[at] = turn == 0u ? low : slots[at] + low;
+                    slots[at + HALF] = turn == 0u ? high : slots[at + HALF] + high;
+                }
             }
         barrier();
     }

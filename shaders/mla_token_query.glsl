@@ -14,13 +14,22 @@ void load_queries(uint head, uint q0, uint lane) {
                before + (head * HEAD + min(q0 + r, HEAD - 1u)) * Q_UNITS)
 }
 
+vec4 input_values, input_gain;
+
+// Values 4 n … of the compressed query and of its gain
+void load_input(uint head, uint n) {
+    uint at = min(n, Q_RANK / 4u - 1u);
+    input_values = a[at];
+    input_gain = uintBitsToFloat(h4[p.h_p0 / 4u + at]);
+}
+
 // The compressed query times its gain into x, its sums of squares for the norm
 void compress(uint t, uint team, uint lane) {
     float squares = 0.0;
     for (uint n = t; n < Q_RANK / 4u; n += WORKGROUP) {
-        vec4 v = a[n];
-        squares += dot(v, v);
-        quantize_x(n, v * uintBitsToFloat(h4[p.h_p0 / 4u + n]));
+        if (n != t) load_input(0u, n);
+        squares += dot(input_values, input_values);
+        quantize_x(n, input_values * input_gain);
     }
     squares = subgroup_sum(squares);
     if (lane == 0u) squares_of[team] = squares;
@@ -45,7 +54,12 @@ void make_query(uint head, uint t) {
 
 vec4 query4(uint head, uint n) { return query[n]; }
 #else
+vec4 input_values;
+
 vec4 query4(uint head, uint n) { return x[head * (HEAD / 4u) + n]; }
+
+// Values 4 n … of the plain query without position
+void load_input(uint head, uint n) { input_values = query4(head, min(n, NOPE / 4u - 1u)); }
 #endif
 
 const uint K_CHUNKS = NOPE / 32u, K_OWN = (K_CHUNKS + KEY_LANES - 1u) / KEY_LANES;
@@ -67,7 +81,14 @@ void load_keys(uint head, uint r0, uint lane) {
 
 // The plain query without position into x, times the scale of scores
 void quantize_query(uint head, uint t) {
-    for (uint n = t; n < NOPE / 4u; n += WORKGROUP) quantize_x(n, query4(head, n) * p.scale);
+    for (uint n = t; n < NOPE / 4u; n += WORKGROUP) {
+#ifdef QUERY
+        quantize_x(n, query[n] * p.scale);
+#else
+        if (n != t) load_input(head, n);
+        quantize_x(n, input_values * p.scale);
+#endif
+    }
     barrier();
 }
 
@@ -98,8 +119,7 @@ void absorb(uint head, uint t) {
 // The part of the query with position, turned, by one subgroup
 void rotate_query(uint head, uint pos, uint lane) {
     for (uint i = lane; i < ROT / 2u; i += SUBGROUP) {
-        vec4 four = query4(head, NOPE / 4u + i / 2u);
-        vec2 v = turned(pos, i, (i & 1u) == 0u ? four.xy : four.zw) * p.scale;
+        vec2 v = turned(pos, i, pair_of(query4(head, NOPE / 4u + i / 2u), i)) * p.scale;
         absorbed[RANK + 2u * i] = v.x;
         absorbed[RANK + 2u * i + 1u] = v.y;
     }
