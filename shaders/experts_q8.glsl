@@ -62,7 +62,7 @@ void main() {
             uint x0 = slot_at(slots, s) * (2u * CHUNKS), w0 = expert_at(slots, s) * p.rows;
             share *= share_at(slots, s);
 #endif
-            add_unit(x0, c, share, w0 + row0, w0 + p.rows - 1u, p.experts * p.rows, UNITS);
+            ADD_UNIT(x0, c, share, w0 + row0, w0 + p.rows - 1u, p.experts * p.rows, UNITS)
         }
     }
     if (stopped) return;

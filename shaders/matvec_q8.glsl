@@ -69,7 +69,7 @@ void main() {
         FLAT for (uint u = 0u; u < UNROLL; u++) {
             uint c = min(c0 + u * STRIDE, units - 1u);
             float inside = c0 + u * STRIDE < units ? 1.0 : 0.0;
-            add_unit(0u, c, inside, row0, p.rows - 1u, p.rows, units);
+            ADD_UNIT(0u, c, inside, row0, p.rows - 1u, p.rows, units)
         }
     }
     if (stopped) return;

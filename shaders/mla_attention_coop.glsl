@@ -40,6 +40,8 @@ shared uvec4 own[SCORES];
 
 // Rounded, then what that left: 22 bits in all, since a softmax multiplies errors. One array: a
 // driver (NVIDIA 580) crashes on two.
+// Rounded, then what that left: 22 bits in all, since a softmax multiplies errors. No two names in
+// a declaration: glslang takes the second for another type of matrix.
 MATRIX_A queries[2u * NKP];
 MATRIX_C outs[HT * NDP];
 uvec4 ahead[LOADS];

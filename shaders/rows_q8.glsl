@@ -31,13 +31,13 @@ void clear_sums() {
 
 // Adds `share` times the products of unit c of rows row0 …, of `units` units each. `other` rows
 // on lie those of the second matrix; activations start at group x0.
-void add_unit(uint x0, uint c, float share, uint row0, uint last, uint other, uint units) {
-    Inputs x = unit_inputs(x0, c);
-    FLAT for (uint r = 0u; r < ROWS; r++) {
-        uint row = min(row0 + r, last);
-        FLAT for (uint m = 0u; m < MATRICES; m++)
-            acc[m * ROWS + r] += share * unit_dot(row + m * other, units, c, x);
-    }
+#define ADD_UNIT(x0, c, share, row0, last, other, units) { \
+    INPUTS(x0, c, share); \
+    FLAT for (uint r = 0u; r < ROWS; r++) { \
+        uint row = min(row0 + r, last); \
+        FLAT for (uint m = 0u; m < MATRICES; m++) \
+            acc[m * ROWS + r] += PRODUCT(row + m * (other), units, c, share); \
+    } \
 }
 
 // Sums of a group's lanes into partial[], for row_sum

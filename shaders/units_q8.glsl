@@ -20,6 +20,9 @@ Inputs unit_inputs(uint x0, uint i) {
 }
 
 #include "quads_q8.glsl"
+
+#define INPUTS(x0, c, share) Inputs x = unit_inputs(x0, c)
+#define PRODUCT(row, units, c, share) share * unit_dot(row, units, c, x)
 #else
 const uint UNIT = 1u;
 
@@ -30,8 +33,10 @@ Inputs unit_inputs(uint x0, uint i) {
     return Inputs(xq[ga], xq[gb], xs[ga], xs[gb]);
 }
 
-// Scalar product of unit i of a row, of `units` units, with the activations of its columns
-float unit_dot(uint row, uint units, uint i, Inputs x) {
-    return chunk_dot_q8(row * units + i, x.a, x.b, x.za, x.zb);
-}
+// Macros, since a driver (NVIDIA 580) is 10 % slower where structures are passed to functions
+#define INPUTS(x0, c, share) \
+    uint ga = (x0) + chunk_a(c) / 16u, gb = (x0) + chunk_b(c) / 16u; \
+    uvec4 xa = xq[ga], xb = xq[gb]; \
+    vec2 za = xs[ga] * share, zb = xs[gb] * share
+#define PRODUCT(row, units, c, share) chunk_dot_q8((row) * (units) + (c), xa, xb, za, zb)
 #endif

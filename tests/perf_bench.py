@@ -18,6 +18,7 @@ from kompute_llm.kernels.kernel import Kernel
 from kompute_llm.kernels.reference import step_words
 
 EVALS = 20
+WARM = 0.15  # seconds of work before a measurement: clocks rise slowly
 PATTERN = 0x11111111  # of weights: small finite scales in every format
 Operand = tuple[Any, Any]  # tensor and shape
 Step = Callable[[Any], None]  # records dispatches into a sequence
@@ -82,8 +83,15 @@ class Bench:
         shapes = {name: op[1] for name, op in ops.items()}
         self.algorithms.record(seq, kernel, tensors, shapes, values, 1)
 
+    def warm(self, seq: Any) -> None:
+        """Keep the device busy until its clocks have risen."""
+        start = time.perf_counter()
+        while time.perf_counter() - start < WARM:
+            self.device.eval(seq)
+
     def best(self, seq: Any) -> float:
         """Least microseconds of one eval."""
+        self.warm(seq)
         times = []
         for _ in range(EVALS):
             start = time.perf_counter()
@@ -114,6 +122,7 @@ class Bench:
         """Median microseconds of an eval of each: clocks fall while a device idles, so all are
         recorded before and take turns."""
         times: list[list[float]] = [[] for _ in sequences]
+        self.warm(sequences[0])
         for i in range(rounds + 1):
             for seq, found in zip(sequences, times, strict=True):
                 start = time.perf_counter()

@@ -42,12 +42,13 @@ def record(b: Bench, weights: list[Any], size: tuple[int, int], independent: boo
     return seq
 
 
-def micros(device: Device, seq: Any) -> float:
+def micros(b: Bench, seq: Any) -> float:
     """Median microseconds of one dispatch."""
+    b.warm(seq)
     times = []
     for _ in range(EVALS):
         start = time.perf_counter()
-        device.eval(seq)
+        b.device.eval(seq)
         times.append((time.perf_counter() - start) * 1e6 / DISPATCHES)
     return statistics.median(times)
 
@@ -82,8 +83,8 @@ def main() -> None:
             return
         for fmt in FORMATS:
             weights = [b.weight(*size, fmt) for _ in range(COPIES)]
-            after = micros(device, record(b, weights, size, False))
-            beside = micros(device, record(b, weights, size, True))
+            after = micros(b, record(b, weights, size, False))
+            beside = micros(b, record(b, weights, size, True))
             speed = weights[0][1].nbytes / beside / 1e3
             print(f"{fmt:9} {after:7.2f} µs in turn, {beside:7.2f} side by side, {speed:6.0f} GB/s")
 
