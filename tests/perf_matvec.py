@@ -62,7 +62,7 @@ def sweep(b: Bench, size: tuple[int, int], fmt: str) -> None:
             continue
         t = q8.Tiling(rows, ksplit, lanes=n)
         q8.plain_tiling = lambda *shape, t=t: t
-        speed = weights[0][1].nbytes / micros(b.device, record(b, weights, size, True)) / 1e3
+        speed = weights[0][1].nbytes / micros(b, record(b, weights, size, True)) / 1e3
         found.append((speed, f"lanes {n} x {ksplit}, rows {rows}"))
     q8.plain_tiling = before
     for speed, what in sorted(found, reverse=True)[:12]:
