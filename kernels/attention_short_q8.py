@@ -11,8 +11,7 @@ from . import attention, attention_q8, q8
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 
-STREAMS = 32  # groups of lanes in a workgroup, measured on an H200
-FLIGHT = 8  # 16-byte vectors of keys, and as many of values, that a lane holds
+STREAMS = 32  # groups of lanes in a workgroup; this and `unroll` by a sweep on an H200
 
 
 def lanes(dim: int, subgroup: int) -> int:
@@ -45,7 +44,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     dim, subgroup = int(params["head_dim"]), limits.subgroup_size
     invocations, shared_by = size(dim, limits), lanes(dim, subgroup)
     pieces = -(-dim // 8 // shared_by)
-    unroll = max(1, FLIGHT // pieces)
+    unroll = 1 if pieces > 2 else 4 if shared_by <= 8 else 2
     spec = (invocations, dim, shared_by, subgroup, unroll, int(params.get("ring", 0)))
     return Launch("", spec, (int(params["n_head"]), 1, 1), subgroup)
 
