@@ -62,8 +62,8 @@ void store_ahead(uint t) {
     }
 }
 
-// Queries into shared memory as rows from `row0` on, rounded to float16, or what that rounding left
-void store_queries(bool rest, uint row0, uint first, uint t) {
+// All queries into shared memory, rounded to float16, or what that rounding left
+void store_queries(bool rest, uint first, uint t) {
     for (uint e = t; e < HEADS * PIECES; e += WORKGROUP) {
         uint at = (min(first + e / PIECES, p.heads - 1u) * WIDTH + e % PIECES * 8u) / 2u;
         uvec4 u;
@@ -73,16 +73,18 @@ void store_queries(bool rest, uint row0, uint first, uint t) {
             x -= unpackHalf2x16(u[i]);
             if (rest) u[i] = half_pair(x.x, x.y);
         }
-        kv[(row0 + e / PIECES) * PITCH + e % PIECES] = u;
+        kv[e / PIECES * PITCH + e % PIECES] = u;
     }
+    barrier();
 }
 
 // This subgroup's part of them
-#define LOAD_QUERIES(to, row0) \
+#define LOAD_QUERIES(to) \
     [[unroll]] for (uint i = 0u; i < NKP; i++) \
         if (NK % KPARTS == 0u || kp * NKP + i < NK) \
-            coopMatLoad(queries[to + i], kv, (row0 + ht * TM) * PITCH + (kp * NKP + i) * TK / 8u, \
-                        PITCH, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatLoad(queries[to + i], kv, ht * TM * PITCH + (kp * NKP + i) * TK / 8u, PITCH, \
+                        gl_CooperativeMatrixLayoutRowMajor); \
+    barrier();
 
 // Scores of this subgroup's heads and positions over its part of the rows
 void score(uint ht, uint nt, uint kp) {
@@ -192,21 +194,10 @@ void main() {
     uint ht = gl_SubgroupID % HT, nt = gl_SubgroupID / HT % NT, kp = gl_SubgroupID / (HT * NT);
     float best = NEVER, total = 0.0;
     load_ahead(start, limit, t);
-    store_queries(false, 0u, first, t);
-    if (ROWS >= 2u * HEADS) {  // room for both
-        store_queries(true, HEADS, first, t);
-        barrier();
-        LOAD_QUERIES(0u, 0u)
-        LOAD_QUERIES(NKP, HEADS)
-    } else {
-        barrier();
-        LOAD_QUERIES(0u, 0u)
-        barrier();
-        store_queries(true, 0u, first, t);
-        barrier();
-        LOAD_QUERIES(NKP, 0u)
-    }
-    barrier();
+    store_queries(false, first, t);
+    LOAD_QUERIES(0u)
+    store_queries(true, first, t);
+    LOAD_QUERIES(NKP)
     [[unroll]] for (uint i = 0u; i < HT * NDP; i++) outs[i] = MATRIX_C(0.0);
     for (uint base = start; base < limit; base += BT) {
         store_ahead(t);
