@@ -13,6 +13,9 @@ from .weights import Weights
 
 Push = dict[str, int | float]
 SHORT = 512  # positions up to which single tokens attend one head a workgroup
+# … up to which a workgroup does all that a head of latent attention does, and up to which that is
+# left to plain arithmetic where few heads would fill matrix cores badly: by measurements on an H200
+SHORT_LATENT, PLAIN_LATENT, FEW_HEADS = 256, 2048, 32
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,7 @@ class PlanOptions:
     `products`: factors of batches: "f32", "f16" (matrix cores) or "int8" (packed dot products).
     `coop_attention`: batches attend on matrix cores too. `tiles`: single tokens attend a
     tile at a time where the caches' types allow it (attention_tiles_q8, mla_attention_coop).
+    `reaches`: positions up to which there are plans of their own for single tokens, ascending.
     `short_attention`: plans for short contexts attend without splits (attention_short_q8). `few`:
     batches of at most so many tokens go through products in int8 that read weights once, as
     mat-vecs do (matvec_int8).
@@ -42,6 +46,7 @@ class PlanOptions:
     products: str = "f32"
     coop_attention: bool = False
     tiles: bool = False
+    reaches: tuple[int, ...] = ()
     short_attention: bool = False
     few: int = 0
     ring: bool = True
@@ -55,8 +60,13 @@ class PlanBase:
     spec: ModelSpec
     opts: PlanOptions
     weights: Weights
-    short: bool = False  # a plan for contexts of at most `SHORT` positions
+    reach: int = 0  # positions that a plan of single tokens is made for; 0: any number
     out: list[Dispatch] = field(default_factory=list)
+
+    @property
+    def short(self) -> bool:
+        """Whether the plan is for contexts of at most SHORT positions."""
+        return 0 < self.reach <= SHORT
 
     def buf(self, name: str, width: int) -> Buf:
         """An activation of (batch, width) float32, shared by all plans."""

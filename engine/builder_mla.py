@@ -106,7 +106,7 @@ def token_core(b: Builder, q: Buf, layer: int) -> tuple[Buf, Push]:
     kernel, least = mla_attention_chosen.KERNEL if chosen else mla_attention.KERNEL, mla.MIN_SPLIT
     splits = min(b.opts.splits, MAX_SPLITS)
     on_cores = b.opts.tiles and cache.format_name == "F16" and not chosen
-    if on_cores and not b.short:  # in short contexts a tile is mostly empty
+    if on_cores and not b.reach:  # in short contexts a tile is mostly empty
         kernel, least = mla_attention_coop.KERNEL, mla_attention_coop.LEAST
         splits = min(mla_attention_coop.SPLITS, -(-b.opts.n_ctx // least))
     part = Buf(f"mla.part.{m.heads}.{splits}", (m.heads, splits, m.rank + 2))

@@ -13,6 +13,7 @@ from ..kernels import (
     norm_matvec_q8,
     q8,
 )
+from .builder_base import SHORT_LATENT
 from .builder_dsa import choose_positions, chooses
 from .builder_mla import (
     absorbed,
@@ -44,7 +45,8 @@ def in_one(b: Int8Builder, layer: int) -> str:
     weights and a cache in formats that its kernel has."""
     m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
     known = latent_cache(b, layer).format_name == "F16" and w.v_b().format_name in q8.FORMATS
-    if not (b.short and b.opts.latent and known) or chooses(b) or not w.k_b_q8():
+    short = 0 < b.reach <= SHORT_LATENT
+    if not (short and b.opts.latent and known) or chooses(b) or not w.k_b_q8():
         return ""
     if b.opts.latent == "head" and m.q_rank and w.v_and_q_b():
         return "head"

@@ -70,15 +70,15 @@ class Forward:
         rows = max(1, min(self.opts.batch, 64, size // self.spec.n_vocab))
         return Buf("all_logits", (rows, self.spec.n_vocab), role=Role.OUTPUT)
 
-    def decode(self, sampling: Sequence[Dispatch] = (), short: bool = False) -> Plan:
+    def decode(self, sampling: Sequence[Dispatch] = (), reach: int = 0) -> Plan:
         """One token: embedding, layers, head, then the sampling dispatches over `logits`.
 
-        `short`: the form for positions below builder.SHORT; any form gives the right result.
+        `reach`: the fastest form for so few positions; any form gives the right result.
         """
         b = self._single()
-        b.short = short
+        b.reach = reach
         self._head(b, self._layers(b))
-        return Plan(1, (*b.out, *sampling), "decode short" if short else "decode")
+        return Plan(1, (*b.out, *sampling), f"decode {reach}" if reach else "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""
@@ -92,8 +92,7 @@ class Forward:
         """A plan of every form that a generation takes, by name: all its buffers are theirs."""
         tail = (history, *sampling)
         plans = [self.decode(sampling), self.prefill(max(2, self.opts.batch), tail, head=True)]
-        if self.opts.tiles or self.opts.short_attention or self.opts.latent:
-            plans.append(self.decode(sampling, short=True))
+        plans += [self.decode(sampling, reach) for reach in self.opts.reaches]
         if self.opts.few:
             plans.append(self.prefill(2, tail, head=True))
         return {plan.name: plan for plan in plans}

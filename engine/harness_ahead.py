@@ -18,10 +18,14 @@ from .harness import CaseResult, Shader, compare, run_reference
 A = TypeVar("A")
 B = TypeVar("B")
 THREADS = 16
+AHEAD = 4  # cases of kernels for each thread; they are small
 
 
-def in_advance(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
-    """`work` of each item in their order, up to `threads` items ahead; 0: when asked for."""
+def in_advance(
+    work: Callable[[A], B], items: Iterable[A], threads: int, ahead: int = 1
+) -> Iterator[B]:
+    """`work` of each item in their order, up to `ahead` items for each thread in advance; without
+    threads when they are asked for."""
     if not threads:
         yield from map(work, items)
         return
@@ -30,7 +34,7 @@ def in_advance(work: Callable[[A], B], items: Iterable[A], threads: int) -> Iter
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) > threads:
+                if len(waiting) > threads * ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -62,4 +66,5 @@ def cases_ready(device: Device, kernels: Iterable[Kernel], seed: int) -> Iterato
         return Ready(kernel, case, shader, run_reference(kernel, case))
 
     items = ((k, c) for k in kernels for c in k.cases(np.random.default_rng(seed)))
-    yield from in_advance(one, items, min(THREADS, available_cores()))
+    # one pipeline may take as long as fifty others
+    yield from in_advance(one, items, min(THREADS, available_cores()), AHEAD)

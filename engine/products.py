@@ -20,7 +20,7 @@ from ..kernels import (
     mla_token_launch,
     q8,
 )
-from .builder import PlanOptions
+from .builder_base import FEW_HEADS, PLAIN_LATENT, SHORT, SHORT_LATENT, PlanOptions
 from .builder_int8 import obstacle as int8_obstacle
 from .builder_int8 import takes_batches
 from .container import Container
@@ -85,20 +85,31 @@ def plan_options(
     widest = max(spec.widest, n_ctx if spec.dsa and n_ctx > spec.dsa.most else 0)
     most = max(1, min(batch, n_ctx, binding // (4 * widest)))
     grouped = not spec.mla
+    k, v = (kind.upper() for kind in caches)
+    tiles = products.int8 and _attends_by_tiles(spec, device, caches)
+    short = products.int8 and grouped and all(
+        attention_short_q8.suits(s.head_dim, k, v, device.limits) for s in spec.layers
+    )  # fmt: skip
+    latent = _latent_in_one(spec, device) if products.int8 else ""
     return products, PlanOptions(
         n_ctx, most, caches[0].upper(), caches[1].upper(),
         splits=choose_splits(device.limits.units, spec.n_head_kv), binding_bytes=binding,
         int8=products.int8, products=products.batches,
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
-        tiles=products.int8 and _attends_by_tiles(spec, device, caches),
-        short_attention=products.int8 and grouped and all(
-            attention_short_q8.suits(s.head_dim, *(c.upper() for c in caches), device.limits)
-            for s in spec.layers
-        ),
-        latent=_latent_in_one(spec, device) if products.int8 else "",
+        tiles=tiles, short_attention=short,
+        latent=latent, reaches=reaches(spec, tiles, short, latent),
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip
+
+
+def reaches(spec: ModelSpec, tiles: bool, short: bool, latent: str) -> tuple[int, ...]:
+    """Positions up to which single tokens have plans of their own; arguments as in PlanOptions."""
+    if not spec.mla:
+        return (SHORT,) if tiles or short else ()
+    few = spec.mla.heads <= FEW_HEADS
+    return (*((SHORT_LATENT,) if latent else ()),
+            *((PLAIN_LATENT if few else SHORT,) if tiles else ()))  # fmt: skip
 
 
 def _attends_by_tiles(spec: ModelSpec, device: Device, caches: tuple[str, str]) -> bool:

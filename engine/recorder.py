@@ -15,10 +15,11 @@ import numpy as np
 from ..kernels.kernel import Access, Array, Kernel, Launch, Params, Shaped
 from .ahead import Ahead
 from .device import Device
-from .plan import Buf, Dispatch, Weight
+from .plan import Buf, Dispatch, Plan, Weight
 
 Region = tuple[str, int, int]  # buffer, first and one past the last column
 WHOLE = 1 << 62
+FIRST = 16  # tokens of a first prompt, for which pipelines are compiled ahead
 
 
 def push_words(kernel: Kernel, values: Mapping[str, int | float]) -> Array:
@@ -49,18 +50,26 @@ class Prepared:
 class Algorithms:
     """kp algorithms by (kernel, build, constants, bindings), made when first needed."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, ahead: Ahead | None = None) -> None:
         self.device = device
-        self.ahead: Ahead | None = None  # compiles some of them before they are asked for
+        self._ahead = ahead  # compiles some of them before they are asked for
         # the tensors are kept beside the algorithm: their ids are part of the key
         self._made: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
+
+    def compile(self, plan: Plan) -> None:
+        """Have the pipelines of a plan compiled in the background, for a short prompt too."""
+        for d in plan.dispatches if self._ahead else ():
+            for rows in {min(n, plan.rows) for n in (FIRST, plan.rows)}:
+                launch = d.kernel.launch(d.operands, d.params, rows, self.device.limits)
+                if self._ahead:
+                    self._ahead.add(d.kernel, launch)
 
     def get(self, kernel: Kernel, launch: Launch, tensors: list[Any]) -> Any:
         """The algorithm for these bindings, compiled on the first request."""
         key = (kernel.name, launch.build, launch.spec, launch.subgroup_size, *map(id, tensors))
         if key not in self._made:
-            if self.ahead:
-                self.ahead.wait(kernel, launch)
+            if self._ahead:
+                self._ahead.wait(kernel, launch)
             algorithm = self.device.algorithm(
                 f"{kernel.name}.{launch.build}" if launch.build else kernel.name,
                 tensors, kernel.spirv(launch.build), launch.spec,

@@ -24,7 +24,8 @@ FORMATS = (
 )  # fmt: skip
 # Formats whose lanes take four chunks at a time: those of QUADS in shaders/dot_q8.glsl
 QUADS = ("Q3_K", "Q2_K")
-FEW_LANES = 4  # of a row in those
+FEW_LANES = 4  # of a row in those, twice as many of long ones: by a sweep on an H200
+LONG_QUADS = 56
 ENOUGH = 512  # lanes of a compute unit that hide the latency of loads
 # (rows, cols): few rows, ragged chunks, shapes of small models, long rows
 SHAPES = ((16, 256), (64, 768), (576, 512), (48, 4096), (192, 1536))
@@ -91,14 +92,14 @@ def step_of(format_name: str) -> int:
 def quad_tiling(rows: int, quads: int, lanes: int, units: int) -> Tiling:
     """Four chunks at a time, 256 values apart between neighbouring lanes: their activations share
     banks of the cache, so few lanes are of the same row, and more groups take a part of it."""
-    lanes, per, ksplit = min(lanes, FEW_LANES), 2, 1
+    lanes, per, ksplit = min(lanes, FEW_LANES if quads < LONG_QUADS else 2 * FEW_LANES), 2, 1
     if rows * min(lanes * 8, quads) <= units * ENOUGH // 2:
         per = 1
     elif rows * lanes >= units * ENOUGH * 8:
         per = 4
     while lanes * ksplit < min(quads, 64) and rows // per * lanes * ksplit < units * ENOUGH // 2:
         ksplit *= 2
-    return Tiling(per, ksplit, lanes=lanes)
+    return Tiling(per, ksplit, lanes=lanes, workgroup=128 if quads <= 8 else 256)
 
 
 def add_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:

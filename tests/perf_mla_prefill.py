@@ -150,7 +150,8 @@ def layers(device: Device, s: Shape) -> None:
     c = Synthetic(MODEL, replace(s, layers=s.dense + 2, vocab=1024))
     r = VulkanRunner(c, model_spec(c), device, 2 * TOKENS, "f16", "f16", batch=TOKENS)
     plan = r._forward.prefill(TOKENS, (), head=False)
-    prepared, ids = r._prepared(plan, TOKENS), np.random.default_rng(0).integers(0, 1024, TOKENS)
+    prepared = r._recordings.prepared(plan, TOKENS)
+    ids = np.random.default_rng(0).integers(0, 1024, TOKENS)
     seq = device.sequence(len(prepared) + 1)
     device.sync_device(seq, [r._buffers["step"], r._buffers["tokens"]])
     for p in prepared:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ring_models import mistral
 
+from kompute_llm.engine.builder_base import SHORT
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.forward import Forward, PlanOptions
@@ -29,8 +30,8 @@ def test_all_mixes_are_taken(tmp_path: Path, k: str, v: str) -> None:
     """With one head a workgroup in short contexts; without the option position by position."""
     c = open_model(mistral().write(tmp_path / "m.gguf"))
     opts = PlanOptions(1024, 8, k, v, splits=2, int8=True, tiles=True)
-    for short, heads, tiles in ((False, 2, True), (True, 1, True), (False, 0, False)):
-        plan = Forward(c, model_spec(c), replace(opts, tiles=tiles)).decode(short=short)
+    for reach, heads, tiles in ((0, 2, True), (SHORT, 1, True), (0, 0, False)):
+        plan = Forward(c, model_spec(c), replace(opts, tiles=tiles)).decode(reach=reach)
         found = [d for d in plan.dispatches if d.kernel.name.startswith("attention")]
         kernel = KERNEL if tiles else attention_q8.KERNEL
         assert found and {d.kernel.name for d in found} == {kernel.name}

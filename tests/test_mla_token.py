@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from test_plans import N_CTX, Arrays
 
+from kompute_llm.engine.builder_base import SHORT_LATENT
 from kompute_llm.engine.container import Container, open_model
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.forward import Forward, PlanOptions
@@ -66,7 +67,7 @@ def logits(c: Container, latent: str) -> tuple[Any, list[str]]:
     forward, arrays = Forward(c, model_spec(c), opts), Arrays()
     arrays["rope.0"] = rope_table(model_spec(c).rope, N_CTX)
     arrays.run(forward.prefill(32, head=True), IDS[:9], 0)
-    plan = forward.decode(short=True)
+    plan = forward.decode(reach=SHORT_LATENT)
     for i in range(9, 12):
         arrays.run(plan, [IDS[i]], i)
     return arrays["logits"][0].copy(), [d.kernel.name for d in plan.dispatches]
@@ -96,7 +97,7 @@ def test_formats_apart(tmp_path: Path) -> None:
     with open_model(model.write(tmp_path / "model.gguf")) as c:
         _, names = logits(c, "head")
         opts = PlanOptions(N_CTX, 32, "F32", "F32", int8=True, latent="head")
-        plan = Forward(c, model_spec(c), opts).decode(short=True)
+        plan = Forward(c, model_spec(c), opts).decode(reach=SHORT_LATENT)
     assert [n for n in names if "mla_token" in n] == ["mla_token", "mla_token_plain"]
     assert names.count("mla_absorb") == 1
     assert not any("mla_token" in d.kernel.name for d in plan.dispatches)
@@ -110,11 +111,11 @@ def test_device(vulkan: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with open_model(model.write(tmp_path / "model.gguf")) as c:
         r = VulkanRunner(c, model_spec(c), vulkan, 64, batch=16, math="int8")
         want = np.concatenate([r.logits([token], i) for i, token in enumerate(IDS)])
-        r._sequences.clear()
-        monkeypatch.setattr(r._forward, "decode", partial(r._forward.decode, short=True))
+        r._one = None
+        monkeypatch.setattr(r._forward, "decode", partial(r._forward.decode, reach=SHORT_LATENT))
         got = np.concatenate([r.logits([token], i) for i, token in enumerate(IDS)])
         assert {mla_token.KERNEL.name, mla_token_plain.KERNEL.name} <= {
-            d.kernel.name for d in r._short_plan.dispatches
+            d.kernel.name for d in r._decode_plan(1).dispatches
         }
     errors = np.square(got - want).sum(axis=1) / np.square(want).sum(axis=1)
     assert np.median(errors) <= 1e-3  # a choice of experts on the edge may fall either way

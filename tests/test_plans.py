@@ -9,6 +9,7 @@ import pytest
 from helpers import golden
 
 from kompute_llm.engine import step
+from kompute_llm.engine.builder_base import SHORT
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.cpu_plan import array_type
 from kompute_llm.engine.forward import Forward, PlanOptions
@@ -62,7 +63,7 @@ def test_forms(fmt: str, products: str, int8: bool, limit: float, cache: str) ->
     got = arrays["all_logits"][: len(ids)]
     assert np.square(got - want).sum() <= limit * np.square(want).sum()
     arrays.run(forward.prefill(64, head=True), ids[:30], 0)
-    decode = [forward.decode(short=short) for short in (False, True)]
+    decode = [forward.decode(reach=reach) for reach in (0, SHORT)]
     for i in range(30, len(ids)):
         arrays.run(decode[i % 2], [ids[i]], i)
     last = arrays["logits"][0]

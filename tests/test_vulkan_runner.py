@@ -130,7 +130,8 @@ def test_buffers_of_all_plans(
     monkeypatch.setattr(vulkan_runner, "plan_options", with_tiles)
     c = open_model(golden_model(name)[0])
     r = VulkanRunner(c, model_spec(c), vulkan, 2048)
-    plans = [r._short_plan, r._decode_plan, *(r._forward.prefill(n) for n in (2, 8, 16, 512))]
+    plans = [r._decode_plan(n) for n in (1, r.n_ctx)]
+    plans += [r._forward.prefill(n) for n in (2, 8, 16, 512)]
     for plan in plans:
         named = {op.name for d in plan.dispatches for op in d.operands.values()
                  if isinstance(op, Buf)}  # fmt: skip
@@ -174,7 +175,7 @@ def test_replay_is_exact(vulkan: Device, tmp_path: Path) -> None:
     ids = [int(t) for t in np.random.default_rng(4).integers(3, 288, 30)]
     first, again = r.logits(ids), r.logits(ids)
     assert np.array_equal(first, again)
-    r._sequences.clear()
+    r._recordings.clear()
     assert np.array_equal(first, r.logits(ids))
     assert greedy(r, ids, 20) == greedy(r, ids, 20)
 
