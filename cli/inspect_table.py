@@ -10,6 +10,7 @@ from .tables import count, size, table
 
 Facts = dict[str, Any]
 Rows = list[tuple[str, str]]
+LISTED = 10  # suppressed tokens that are shown
 
 
 def show(facts: Facts) -> None:
@@ -85,6 +86,8 @@ def _vocabulary(facts: Facts) -> Rows:
     if t.get("adds_bos"):
         special.append("bos is added")
     ends = [f"{i} {text!r}" for i, text in t["end_tokens"]]
+    never = [f"{i} {text!r}" for i, text in t["suppressed"][:LISTED]]
+    more = len(t["suppressed"]) - LISTED
     chat = "none"
     if template is not None:
         chat = f"{template['characters']} characters"
@@ -94,6 +97,7 @@ def _vocabulary(facts: Facts) -> Rows:
         ("", t["problem"] or ""),
         ("special tokens", ", ".join(special)),
         ("end tokens", ", ".join(ends)),
+        ("never drawn", ", ".join(never) + (f" and {more} more" if more > 0 else "")),
         ("chat template", chat),
     ]
     return rows + [("note", text) for text in t["notes"]]

@@ -20,6 +20,7 @@ from gguf import LlamaFileType
 from .chat import TEMPLATE, chat_template
 from .container import Container
 from .errors import KomputeLLMError
+from .spec_common import suppressed
 from .tensor import Tensor
 from .tokenizer import Tokenizer, build_tokenizer
 from .vocab import PREFIX
@@ -148,7 +149,7 @@ class Contents:
             "pre": self.get(PREFIX + "pre"),
             "tokens": meta.count(PREFIX + "tokens"),
             "merges": meta.count(PREFIX + "merges"),
-            "special": {}, "end_tokens": [], "problem": None, "notes": [],
+            "special": {}, "end_tokens": [], "suppressed": [], "problem": None, "notes": [],
         }  # fmt: skip
         try:
             tok = build_tokenizer(self.container)
@@ -157,6 +158,9 @@ class Contents:
         special = {name: tok.vocab.special.get(name) for name in SPECIAL}
         facts["special"] = {n: [i, tok.piece(i)] for n, i in special.items() if i is not None}
         facts["end_tokens"] = [[i, tok.piece(i)] for i in sorted(tok.end_ids)]
+        with contextlib.suppress(KomputeLLMError):  # model_spec says what is wrong with them
+            found = suppressed(self.container, len(tok.vocab))
+            facts["suppressed"] = [[i, tok.piece(i)] for i in found]
         facts["notes"] = list(tok.notes)
         return facts | {"adds_bos": tok.add_bos, "adds_eos": tok.add_eos}, tok
 

@@ -122,7 +122,7 @@ class CpuRunner:
 
     def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
         """Start a generation at position 0 with cleared state."""
-        settings = settings_words(sampling, end_ids)
+        settings = settings_words(sampling, end_ids, self.spec.suppressed)
         self._progress.begin(sampling, limit)
         self._storage.clear(Role.STATE)
         self._storage.arrays["settings"][: settings.size] = settings

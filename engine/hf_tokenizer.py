@@ -156,7 +156,8 @@ def _piece_kind(sp: Any, i: int) -> int:
 
 
 def _special(folder: Path, config: Config, keys: Keys) -> Keys:
-    """Ids of special tokens: by their text in tokenizer_config.json, else by id in config.json."""
+    """Ids of special tokens: by their text in tokenizer_config.json, else by id in config.json;
+    those that are never drawn from generation_config.json."""
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.exists() else {}
     tokens = keys[PREFIX + "tokens"]
@@ -174,6 +175,14 @@ def _special(folder: Path, config: Config, keys: Keys) -> Keys:
     for name in ("add_bos_token", "add_eos_token"):
         if isinstance(settings.get(name), bool):
             out[PREFIX + name] = settings[name]
+    path = folder / "generation_config.json"
+    silent = read_json(path).get("suppress_tokens") if path.exists() else None
+    if silent is not None:
+        if not isinstance(silent, list) or any(
+            type(i) is not int or not 0 <= i < MAX_TOKENS for i in silent
+        ):
+            raise ModelError(path, "expected a list of token ids", "key 'suppress_tokens'")
+        out[PREFIX + "suppress_tokens"] = np.array(silent, np.int32)
     return out
 
 

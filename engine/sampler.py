@@ -18,12 +18,15 @@ from .errors import UsageError
 Words = npt.NDArray[np.uint32]
 
 # Words of the settings buffer (twin of shaders/sample_common.glsl).
-GREEDY, INV_TEMP, TOP_K, TOP_P, MIN_LOG, REPEAT, INV_REPEAT, PRESENCE, FREQUENCY, WINDOW, N_END = (
-    range(11)
-)
+(
+    GREEDY, INV_TEMP, TOP_K, TOP_P, MIN_LOG, REPEAT, INV_REPEAT, PRESENCE, FREQUENCY, WINDOW, N_END,
+    N_SUPPRESSED,
+) = range(12)  # fmt: skip
 END = 16  # end ids start here
 MAX_END = 64
-SETTINGS_WORDS = END + MAX_END
+SUPPRESSED = END + MAX_END  # ids that are never drawn, ascending
+MAX_SUPPRESSED = 1024  # Whisper's list, the longest that is common, has 90
+SETTINGS_WORDS = SUPPRESSED + MAX_SUPPRESSED
 
 OFF = 0xFFFFFFFF  # TOP_P: no limit; WINDOW: the whole context
 GREEDY_BELOW = 1e-6  # temperatures below this take the largest logit
@@ -115,12 +118,16 @@ def _bits(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-def settings_words(s: Sampling, end_ids: Collection[int]) -> Words:
+def settings_words(
+    s: Sampling, end_ids: Collection[int], suppressed: Collection[int] = ()
+) -> Words:
     """The settings buffer, uint32 (SETTINGS_WORDS,), for checked options.
 
+    `suppressed`: ids that are never drawn, at most MAX_SUPPRESSED (checked where the file is read).
     Divisions and logarithms happen here: a device need not round them correctly.
     Raises UsageError for more than MAX_END end ids.
     """
+    assert len(suppressed) <= MAX_SUPPRESSED
     if len(end_ids) > MAX_END:
         raise UsageError(f"{len(end_ids)} end-of-generation tokens; at most {MAX_END} can be used.")
     w = np.zeros(SETTINGS_WORDS, np.uint32)
@@ -136,4 +143,6 @@ def settings_words(s: Sampling, end_ids: Collection[int]) -> Words:
     w[WINDOW] = s.window
     w[N_END] = len(end_ids)
     w[END : END + len(end_ids)] = sorted(end_ids)
+    w[N_SUPPRESSED] = len(suppressed)
+    w[SUPPRESSED : SUPPRESSED + len(suppressed)] = sorted(suppressed)
     return w

@@ -15,6 +15,7 @@ from .checks import layer_tensors
 from .container import Container
 from .keys import Keys
 from .rope_keys import rope_spec
+from .sampler import MAX_SUPPRESSED
 from .spec_model import LayerSpec, ModelSpec
 
 MAX_LAYERS, MAX_HEADS, MAX_WIDTH = 1024, 4096, 1 << 20
@@ -45,6 +46,7 @@ def common_spec(c: Container, k: Keys, mode: str, **changes: Any) -> ModelSpec:
         "eps": k.real("attention.layer_norm_rms_epsilon", 1e-12, 1.0),
         "layers": layers,
         "ropes": ropes,
+        "suppressed": suppressed(c, n_vocab),
         "tied": tied,
         "has": layer_tensors(c),
         "tensors": frozenset(c.tensors),
@@ -137,6 +139,27 @@ def vocabulary(c: Container) -> tuple[int, list[str]]:
     if tokens > rows:
         raise c.fail("token_embd.weight", f"has {rows} rows, the vocabulary has {tokens} tokens")
     return rows, [f"token_embd has {rows - tokens} rows more than the vocabulary has tokens"]
+
+
+def suppressed(c: Container, n_vocab: int) -> tuple[int, ...]:
+    """The ids that the file says are never to be drawn, ascending and each once; the range of ids
+    and the number are checked."""
+    top, key = Keys(c, ""), "tokenizer.ggml.suppress_tokens"
+    value = top.get(key)
+    if value is None or n_vocab == 0:  # without an embedding, check_tensors says so
+        return ()
+    ids = np.asarray(value)
+    if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
+        raise top.fail(key, f"expected an array of token ids, got {value!r:.60}")
+    ids = np.unique(ids)
+    outside = ids[(ids < 0) | (ids >= n_vocab)]
+    if outside.size:
+        raise top.fail(key, f"id {outside[0]} is outside the vocabulary of {n_vocab} tokens")
+    if ids.size > MAX_SUPPRESSED:
+        raise top.fail(key, f"has {ids.size} ids; at most {MAX_SUPPRESSED} are supported")
+    if ids.size == n_vocab:
+        raise top.fail(key, "names every token: none is left to draw")
+    return tuple(int(i) for i in ids)
 
 
 def refuse_experts(c: Container, k: Keys) -> None:

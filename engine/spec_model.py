@@ -75,6 +75,7 @@ class ModelSpec:
     moe: MoeSpec | None = None
     mla: MlaSpec | None = None
     dsa: DsaSpec | None = None
+    suppressed: tuple[int, ...] = ()  # ids that are never drawn, ascending
     nextn: int = 0  # layers behind the last that predict further tokens; not used
     n_params: int = 0
     weight_bytes: int = 0

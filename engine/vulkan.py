@@ -85,7 +85,7 @@ class VulkanRunner:
     def begin(self, sampling: Sampling, end_ids: Collection[int], limit: int) -> None:
         """Start a generation at position 0 with cleared state."""
         self._progress.begin(sampling, limit)
-        settings = settings_words(sampling, end_ids)
+        settings = settings_words(sampling, end_ids, self.spec.suppressed)
         self._buffers["settings"].data()[: len(settings)] = settings
         self.device.eval(self._start)
 

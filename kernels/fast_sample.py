@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..engine import step as words
-from ..engine.sampler import FREQUENCY, INV_REPEAT, PRESENCE, REPEAT, WINDOW
+from ..engine.sampler import (
+    FREQUENCY,
+    INV_REPEAT,
+    N_SUPPRESSED,
+    PRESENCE,
+    REPEAT,
+    SUPPRESSED,
+    WINDOW,
+)
 from .fast_memory import load_one, load_u32, load_word, store_u32
 from .fast_simd import device, float_bits, routine
 from .fast_team import claim, fetch_add_u32
@@ -38,16 +46,33 @@ def penalized(x: float, count: int, settings: int) -> Any:
     return min(max(x * factor - cost, -TOP), TOP)
 
 
+@device
+def find_suppressed(ids: int, count: int, low: int) -> int:
+    """Index of the first of `count` ascending ids that is not below `low`."""
+    first, stop = 0, count
+    while first < stop:
+        middle = (first + stop) // 2
+        if load_u32(ids + 4 * middle) < low:
+            first = middle + 1
+        else:
+            stop = middle
+    return first
+
+
 @routine
 def scan_group(a: int, start: int, stop: int) -> int:
     """Keys of ids start … stop - 1, their best (key, id); returns how many are not finite."""
     logits, settings = load_word(a + LOGITS), load_word(a + SETTINGS)
     counts, keys = load_word(a + COUNTS), load_word(a + KEYS)
     window, best, at, bad = load_u32(settings + 4 * WINDOW), -1, start, 0
+    silent, count = settings + 4 * SUPPRESSED, load_u32(settings + 4 * N_SUPPRESSED)
+    following = find_suppressed(silent, count, start)
     for i in range(start, stop):
         x = load_one(logits + 4 * i)
         key = order_key(x)
         bad += key == 0
+        if following < count and load_u32(silent + 4 * following) == i:
+            following, key = following + 1, 0
         if window and key and load_u32(counts + 4 * i):
             key = order_key(penalized(x, load_u32(counts + 4 * i), settings))
         store_u32(keys + 4 * i, key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
@@ -33,7 +33,8 @@ def reference(
     logits: Array, settings: Array, counts: Array, step: Array, keys: Array, best: Array,
     *, n_vocab: int, group: int,
 ) -> None:  # fmt: skip
-    """keys (n_vocab,) of the penalized logits (1, n_vocab); best (groups, 2) = key, id."""
+    """keys (n_vocab,) of the penalized logits (1, n_vocab), 0 for what is never drawn;
+    best (groups, 2) = key, id."""
     if step[words.STOP]:
         return
     x = logits.reshape(-1)[:n_vocab]
@@ -42,6 +43,8 @@ def reference(
     seen = seen[keys[seen] != 0]
     keys[seen] = draw.order_keys(draw.penalize(x[seen], counts[seen], settings))
     step[words.BAD] += np.uint32(n_vocab - np.count_nonzero(keys[:n_vocab]))
+    first = sampler.SUPPRESSED
+    keys[settings[first : first + int(settings[sampler.N_SUPPRESSED])]] = 0
     whole = n_vocab // group
     grouped = keys[: whole * group].reshape(whole, group)
     at = grouped.argmax(axis=1) if whole else np.empty(0, np.intp)
@@ -54,9 +57,10 @@ def reference(
 SIZES = (1, 7, 288, 1000, 49152, 151936)
 
 
-def settings_case(**options: float | int) -> Array:
+def settings_case(suppressed: Collection[int] = (), **options: float | int) -> Array:
     """Settings with two end ids that no case draws."""
-    return settings_words(Sampling(**options), (1 << 30, (1 << 30) + 1))  # type: ignore[arg-type]
+    made = Sampling(**options)  # type: ignore[arg-type]
+    return settings_words(made, (1 << 30, (1 << 30) + 1), suppressed)
 
 
 def _case(name: str, logits: Array, settings: Array, counts: Array | None = None) -> Case:
@@ -88,6 +92,19 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     wild[rng.integers(0, 1000, 500)] = rng.choice([np.nan, np.inf, -np.inf], 500)
     yield _case("not finite", wild, penal, counts)
     yield _case("nothing finite", np.full(1000, np.nan), plain)
+    yield from _suppressed(rng)
+
+
+def _suppressed(rng: np.random.Generator) -> Iterator[Case]:
+    """Ids that are never drawn: few, as many as fit, whole groups, the ends of the vocabulary,
+    with penalties and among logits that are not finite."""
+    logits = rng.standard_normal(3000) * 4
+    logits[[0, 5, 6, 7, 2999]] = 50, 60, np.nan, 70, 80
+    counts = (rng.random(3000) < 0.3).astype(np.uint32)
+    for ids in ((2999,), (0, 5, 6, 7), range(3, 300), range(0, 2048, 2)):
+        settings = settings_case(tuple(ids), repeat_penalty=1.3)
+        yield _case(f"suppressed={len(ids)} from {ids[0]}", logits, settings, counts)
+    yield _case("one of one suppressed", np.ones(1), settings_case((0,)))
 
 
 KERNEL = Kernel("sample_scan", launch, reference, cases)

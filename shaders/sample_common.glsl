@@ -12,7 +12,9 @@ const uint SET_PRESENCE = 7u;    // float
 const uint SET_FREQUENCY = 8u;   // float
 const uint SET_WINDOW = 9u;      // tokens that penalties look back; 0 = no penalties
 const uint SET_N_END = 10u;      // number of end ids
+const uint SET_N_SUPPRESSED = 11u; // number of ids that are never drawn
 const uint SET_END = 16u;        // the end ids, up to 64
+const uint SET_SUPPRESSED = 80u; // the ids that are never drawn, ascending
 
 // Unsigned keys sort like the floats they come from; 0 is left for values that are not finite.
 uint order_key(float value) {

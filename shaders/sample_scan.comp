@@ -1,4 +1,5 @@
 // Sampling, first half: penalties on every logit, ordered keys, and the best of each group.
+// Ids that the file suppresses get the key of logits that are not finite: they are never drawn.
 //
 // A group is `group` neighbouring ids. The k best ids of the vocabulary all lie in the k groups
 // with the best maxima, so sample_pick reads n_vocab / group maxima and k groups, not n_vocab keys.
@@ -33,7 +34,19 @@ float penalized(float x, uint count) {
     return clamp(y, -3.4028235e38, 3.4028235e38); // a finite logit stays finite
 }
 
+// Index of the first of `count` suppressed ids that is not below `id`.
+uint find_suppressed(uint id, uint count) {
+    uint low = 0u, high = count;
+    while (low < high) {
+        uint middle = (low + high) / 2u;
+        if (settings[SET_SUPPRESSED + middle] < id) low = middle + 1u;
+        else high = middle;
+    }
+    return low;
+}
+
 void main() {
+    uint silent = settings[SET_N_SUPPRESSED]; // on its way beside the stop flag
     if (step[STEP_STOP] != 0u) return;
     uint t = gl_LocalInvocationID.x;
     if (t == 0u) bad_total = 0u;
@@ -41,11 +54,16 @@ void main() {
     bool penalties = settings[SET_WINDOW] != 0u;
     uint first = (gl_WorkGroupID.x * THREADS + t) * EACH;
     uint top = 0u, top_id = first, bad = 0u;
-    for (uint id = first; id < min(first + EACH, p.n_vocab); id++) {
-        float x = logits[id];
-        uint key = order_key(x);
+    float x[EACH]; // read before the search, which waits for every step
+    for (uint i = 0u; i < EACH; i++) x[i] = first + i < p.n_vocab ? logits[first + i] : 0.0;
+    uint next = find_suppressed(first, silent);
+    for (uint i = 0u; i < EACH && first + i < p.n_vocab; i++) {
+        uint id = first + i, key = order_key(x[i]);
+        bool suppressed = next < silent && settings[SET_SUPPRESSED + next] == id;
+        if (suppressed) next++;
         if (key == 0u) bad++;
-        else if (penalties && counts[id] != 0u) key = order_key(penalized(x, counts[id]));
+        else if (suppressed) key = 0u;
+        else if (penalties && counts[id] != 0u) key = order_key(penalized(x[i], counts[id]));
         keys[id] = key;
         if (key > top) { top = key; top_id = id; }
     }

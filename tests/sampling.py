@@ -41,7 +41,7 @@ class Chain:
 
     def __init__(
         self, n_vocab: int, n_ctx: int, options: Sampling, end_ids: Sequence[int] = (),
-        limit: int = 1 << 30, device: Device | None = None,
+        limit: int = 1 << 30, device: Device | None = None, suppressed: Sequence[int] = (),
     ) -> None:
         self._step = Buf("step", (step.WORDS,), "U32")
         self._tokens = Buf("tokens", (BATCH,), "U32")
@@ -52,7 +52,7 @@ class Chain:
             b.name: np.zeros(b.shape, np.float32 if b.dtype == "F32" else np.uint32)
             for b in (*bufs, self._step, self._tokens, logits)
         }
-        self.arrays["settings"][:] = settings_words(options, end_ids)
+        self.arrays["settings"][:] = settings_words(options, end_ids, suppressed)
         words = self.arrays["step"]
         words[step.LIMIT] = limit
         words[[step.SEED_LO, step.SEED_HI]] = sampler.seed_words(options.seed or 0)

@@ -99,6 +99,17 @@ def test_ids_of_config_json_and_no_tokenizer(tmp_path: Path) -> None:
     assert k[PREFIX + "eos_token_id"] == 7 and PREFIX + "bos_token_id" not in k
 
 
+def test_suppressed_tokens(tmp_path: Path) -> None:
+    folder, path = write(tmp_path, bpe()), tmp_path / "generation_config.json"
+    assert "tokenizer.ggml.suppress_tokens" not in keys(folder)
+    path.write_text(json.dumps({"suppress_tokens": [2, 3]}))
+    assert keys(folder)["tokenizer.ggml.suppress_tokens"].tolist() == [2, 3]
+    for wrong in (2, ["a"], [True], [-1], [1 << 40]):
+        path.write_text(json.dumps({"suppress_tokens": wrong}))
+        with pytest.raises(ModelError, match="suppress_tokens"):
+            keys(folder)
+
+
 @pytest.mark.parametrize("data", [{}, {"model": {"type": "Unigram", "vocab": []}}, {"model": 3}])
 def test_other_kinds_are_refused(tmp_path: Path, data: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="is not supported; supported: BPE"):

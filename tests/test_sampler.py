@@ -181,6 +181,28 @@ def test_too_many_end_ids() -> None:
         settings_words(Sampling(), range(65))
 
 
+@pytest.mark.parametrize("options", [
+    Sampling(temp=0.0, seed=1), Sampling(temp=3.0, top_k=0, top_p=1.0, min_p=0.0, seed=2),
+    Sampling(temp=2.0, top_k=3, repeat_penalty=1.2, seed=3),
+])  # fmt: skip
+def test_suppressed_ids_are_never_drawn(options: Sampling) -> None:
+    """Not the best ids, nor in whole groups; all else is as if their logits were not there."""
+    logits = np.zeros(100, np.float32)
+    silent = [*range(10, 60), 99]
+    logits[silent] = 9.0  # all but the whole of the mass
+    logits[[5, 70]] = 1.0
+    chain = Chain(100, 400, options, suppressed=silent)
+    chain.prompt([1, 12])
+    ids = chain.draw(logits, 300)
+    assert len(ids) == 300 and not set(ids) & set(silent)
+    assert chain.arrays["step"][step.BAD] == 0
+    without = logits.copy()
+    without[silent] = -np.inf
+    other = Chain(100, 400, options)
+    other.prompt([1, 12])
+    assert ids == other.draw(without, 300)
+
+
 def test_window() -> None:
     """The window of a long generation equals a recount, and -1 equals a large value."""
     rng = np.random.default_rng(1)

@@ -7,7 +7,7 @@ import pytest
 from sampling import Chain
 
 from kompute_llm.engine.device import Device
-from kompute_llm.engine.sampler import Sampling
+from kompute_llm.engine.sampler import MAX_SUPPRESSED, Sampling
 from kompute_llm.engine.step import StopReason
 
 OPTIONS = [
@@ -34,6 +34,20 @@ def test_chain(vulkan: Device, options: Sampling) -> None:
     assert ids[0] == ids[1]
     for name in ("step", "out", "counts", "history"):
         assert (chains[0].arrays[name] == chains[1].arrays[name]).all(), name
+
+
+@pytest.mark.parametrize("temp", [0.0, 2.0])
+def test_suppressed_ids_are_never_drawn(vulkan: Device, temp: float) -> None:
+    """As many as fit, all of them better than the others."""
+    silent = range(7, 7 + 2 * MAX_SUPPRESSED, 2)
+    logits = np.zeros(3000, np.float32)
+    logits[list(silent)] = 9.0
+    options, drawn = Sampling(temp=temp, top_k=0, top_p=1.0, min_p=0.0, seed=5), []
+    for device in (vulkan, None):
+        chain = Chain(3000, 200, options, device=device, suppressed=silent)
+        chain.prompt([1, 2])
+        drawn.append(chain.draw(logits, 100))
+    assert drawn[0] == drawn[1] and not set(drawn[0]) & set(silent)
 
 
 def test_steps_after_the_stop_change_nothing(vulkan: Device) -> None:
