@@ -114,10 +114,11 @@ def all_primitives() -> list[Primitive]:
         primitives_latent,
         primitives_products,
         primitives_rest,
+        primitives_rotation,
     )
 
     return [
         *primitives_products.PRIMITIVES, *primitives_experts.PRIMITIVES,
-        *primitives_latent.PRIMITIVES, *primitives_attention.PRIMITIVES,
-        *primitives_rest.PRIMITIVES,
+        *primitives_latent.PRIMITIVES, *primitives_rotation.PRIMITIVES,
+        *primitives_attention.PRIMITIVES, *primitives_rest.PRIMITIVES,
     ]  # fmt: skip

@@ -1,8 +1,8 @@
-"""Primitives of attention with heads: decode, prefill, and what writes the cache."""
+"""Primitives of attention with heads: decode and prefill."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,23 +15,19 @@ from ..kernels import (
     attention_prefill,
     attention_prefill_coop,
     attention_q8,
+    attention_short_q8,
     attention_tiles_q8,
     cache_rows,
-    norm_matvec,
-    norm_rope_kv,
-    q8,
-    qkv_rope_q8,
-    rope_kv,
-    rope_kv_halves,
 )
 from ..kernels.kernel import Kernel
 from ..kernels.limits import Limits
-from ..kernels.reference import random_matrix, step_words
+from ..kernels.reference import step_words
 from .harness_chain import Chain, Link, Output, chain_of
-from .primitives import Check, Limit, Primitive, formats_of, normal, weight
-from .primitives_products import EPS, groups
+from .primitives import Check, Limit, Primitive, normal
+from .primitives_products import groups
 
 POSITIONS = 2000
+SHORT = 512  # the longest contexts for which plans take attention_short_q8
 SPLITS = 16
 Mix = tuple[str, str]  # types of keys and values
 HALVES, MIXES = ("F16", "F16"), (("F32", "F32"), ("Q8_0", "Q8_0"), ("Q8_0", "Q4_0"))
@@ -105,6 +101,8 @@ def decode(kernel: Kernel, h: Heads, mix: Mix, length: int, rng: np.random.Gener
         links = [Link(kernel, params), Link(attention_combine.KERNEL, join)]
         return chain_of(ops, links, "y", traffic=traffic)
     ops |= groups(width) | {"arrived": np.zeros(h.count, np.uint32)}
+    if kernel is attention_short_q8.KERNEL:
+        del ops["part"], ops["arrived"], params["splits"]
     if kernel is attention_tiles_q8.KERNEL:
         params["heads"] = h.count // h.kv
     return chain_of(ops, [Link(kernel, params)], Output("yq", scales="ys"), traffic=traffic)
@@ -126,21 +124,32 @@ def suits(kernel: Kernel, h: Heads, mix: Mix, limits: Limits) -> bool:
         return attention_q8.suits(group, h.dim, limits)
     if kernel is attention_tiles_q8.KERNEL:
         return attention_tiles_q8.suits(group, h.dim, limits, *mix)
+    if kernel is attention_short_q8.KERNEL:
+        return attention_short_q8.size(h.dim, limits) > 0
     if kernel is attention_prefill_coop.KERNEL:
         return attention_prefill_coop.suits(h.dim, limits)
     return True
 
 
+def decode_cases(kernel: Kernel) -> Iterator[tuple[Heads, Mix, int, bool]]:
+    """(heads, types of the caches, positions, whether it is timed)."""
+    short = kernel is attention_short_q8.KERNEL
+    for h in ALL_HEADS:  # windows and rings only where they leave positions out
+        yield h, HALVES, SHORT if short and not h.window else POSITIONS, not short or not h.window
+    for length in (1, 33, 300):
+        yield LLAMA, HALVES, length, short and length > 1
+    for mix in () if short else MIXES:
+        yield from ((h, mix, POSITIONS, True) for h in (QWEN, GEMMA))
+
+
 def decode_checks(room: int) -> Iterator[Check]:
-    """All kernels: kinds of heads and caches at 2,000 positions, short contexts."""
-    for kernel in (attention.KERNEL, attention_q8.KERNEL, attention_tiles_q8.KERNEL):
-        kernels = (kernel, attention_combine.KERNEL)
-        cases = [(h, HALVES, POSITIONS) for h in ALL_HEADS]
-        cases += [(LLAMA, HALVES, length) for length in (1, 33, 300)]
-        cases += [(h, mix, POSITIONS) for mix in MIXES for h in (QWEN, GEMMA)]
-        for h, mix, length in cases:
+    """All kernels: kinds of heads and caches at 2,000 positions or 512, short contexts."""
+    joined = attention_q8.KERNEL, attention_tiles_q8.KERNEL, attention_short_q8.KERNEL
+    for kernel in (attention.KERNEL, *joined):
+        kernels = (kernel,) if kernel in joined else (kernel, attention_combine.KERNEL)
+        for h, mix, length, times in decode_cases(kernel):
             yield Check(f"{kernel.name} {h} T={length} {'/'.join(mix).lower()}", kernels,
-                        partial(decode, kernel, h, mix, length), timed=length == POSITIONS,
+                        partial(decode, kernel, h, mix, length), timed=times,
                         suits=partial(suits, kernel, h, mix))  # fmt: skip
 
 
@@ -157,87 +166,9 @@ def prefill_checks(room: int) -> Iterator[Check]:
                         suits=partial(suits, kernel, h, mix))  # fmt: skip
 
 
-# --- rotation and cache ------------------------------------------------------------------------
-
-
-def rope_operands(
-    rng: np.random.Generator, h: Heads, mix: Mix, n: int, length: int, n_rot: int
-) -> dict[str, Any]:
-    """As `in_cache`, with a table of rotations."""
-    angle = rng.uniform(0, 6.28, (length, n_rot // 2))
-    table = np.stack([np.cos(angle), np.sin(angle)], -1).astype(np.float32)
-    return {**in_cache(rng, h, mix, n, length), "rope": table}
-
-
-def store(kernel: Kernel, h: Heads, mix: Mix, n: int, rng: np.random.Generator) -> Chain:
-    """Rotation of q and k, rows of k and v into the caches."""
-    ops = rope_operands(rng, h, mix, n, POSITIONS, h.dim)
-    rows = sum(int(ops[name][:n].nbytes) for name in ("k", "v", "rope"))
-    traffic = rows + 2 * n * h.width * 4
-    params: dict[str, int | float] = {
-        "n_head": h.count, "n_head_kv": h.kv, "head_dim": h.dim, "n_rot": h.dim, **h.rows,
-    }  # fmt: skip
-    if kernel is not norm_rope_kv.KERNEL:
-        return chain_of(ops, [Link(kernel, params, n)], "qkv", "k", "v",
-                        traffic=traffic)  # fmt: skip
-    ops |= {"bias": random_matrix(rng, "F32", 1, h.width), "y": np.zeros((n, h.width), np.float32),
-            "g": random_matrix(rng, "F32", 1, 2 * h.dim)}  # fmt: skip
-    params |= {"apart": h.dim // 2, "eps": EPS, "writes": 1, "q_group": h.dim, "k_group": h.dim,
-               "v_group": 0}  # fmt: skip
-    queries = np.zeros((n, h.width), bool)
-    queries[:, : h.count * h.dim] = True
-    return chain_of(ops, [Link(kernel, params, n)], Output("y", mask=queries), "k", "v",
-                    traffic=traffic)  # fmt: skip
-
-
-def project(fmt: str, h: Heads, cols: int, int8: bool, mix: Mix, rng: np.random.Generator) -> Chain:
-    """Norm, products of q, k and v, rotation and cache rows of one token."""
-    ops = rope_operands(rng, h, mix, 1, 40, h.dim)
-    ops["w"] = weight(rng, fmt, h.width, cols)
-    params: dict[str, int | float] = {"cols": cols, "rows": h.width, "y_off": 0, "eps": EPS}
-    heads = {"n_head": h.count, "n_head_kv": h.kv, "head_dim": h.dim, "n_rot": h.dim}
-    if int8:
-        ops = q8.vector_operands(rng, cols) | {"y": normal(rng, 1, h.width)} | ops
-        del ops["qkv"]
-        queries = np.arange(h.width)[None] < h.count * h.dim
-        return chain_of(ops, [Link(qkv_rope_q8.KERNEL, params | heads)],
-                        Output("y", mask=queries), "k", "v")  # fmt: skip
-    ops |= {"x": normal(rng, 1, cols), "g": random_matrix(rng, "F32", 1, cols)}
-    first = Link(norm_matvec.KERNEL, params | {"y_stride": h.width}, 1, {"y": "qkv"})
-    return chain_of(ops, [first, Link(rope_kv.KERNEL, heads)], "qkv", "k", "v")
-
-
-def rope_checks(mixes: Sequence[Mix], room: int) -> Iterator[Check]:
-    """All kernels: one token and several, types of caches."""
-    for kernel in (rope_kv.KERNEL, rope_kv_halves.KERNEL, norm_rope_kv.KERNEL):
-        for mix in mixes:
-            for h, n in ((QWEN, 1), (RING, 11)):
-                yield Check(f"{kernel.name} {h} S={n} {'/'.join(mix).lower()}", (kernel,),
-                            partial(store, kernel, h, mix, n))  # fmt: skip
-
-
-def qkv_checks(room: int) -> Iterator[Check]:
-    """Every format."""
-    for int8, first in ((False, norm_matvec.KERNEL), (True, qkv_rope_q8.KERNEL)):
-        for i, fmt in enumerate(formats_of(first)):
-            mix = (HALVES, MIXES[0])[i % 2]
-            kernels = (first,) if int8 else (first, rope_kv.KERNEL)
-            name = f"{'int8' if int8 else 'f32'} {fmt} {LLAMA} of 4096 {'/'.join(mix).lower()}"
-            yield Check(name, kernels, partial(project, fmt, LLAMA, 4096, int8, mix))
-
-
 ATTENTION = Limit("max rel", 1e-3, "sums over 2,000 positions in any order, weights and values in "
                   "float16 on matrix cores")  # fmt: skip
-ROTATED = Limit("max rel", 1e-3, "float16 caches round to 1 in 2,048")
-STORED = Limit("NMSE", 1e-4, "values between two quants of a cache round either way: a step of "
-               "q4_0 is an eighth of the largest value")  # fmt: skip
-QKV = Limit("max rel", 1e-2, "norm, product, rotation and rounding in the cache one behind another")
 PRIMITIVES = (
-    Primitive("qkv", "from the layer's input to rotated heads and cache rows", QKV, qkv_checks),
-    Primitive("rope", "rotation and cache rows", ROTATED,
-              partial(rope_checks, (HALVES, MIXES[0]))),
-    Primitive("rope-quantized", "rotation and quantized cache rows", STORED,
-              partial(rope_checks, MIXES[1:])),
     Primitive("attention", "attention of one token", ATTENTION, decode_checks),
     Primitive("prefill", "causal attention of a batch", ATTENTION, prefill_checks),
-)  # fmt: skip
+)

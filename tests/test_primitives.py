@@ -13,6 +13,7 @@ import pytest
 from kompute_llm.engine import primitives_attention as attention
 from kompute_llm.engine import primitives_experts as experts
 from kompute_llm.engine import primitives_latent as latent
+from kompute_llm.engine import primitives_rotation as rotation
 from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.harness import Errors, can_run, measure, push_values, shape_of
@@ -120,7 +121,7 @@ MIX = ("F16", "F16")
 CHAINS: dict[str, Callable[[bool, np.random.Generator], Chain]] = {
     "q-prep": lambda i, rng: latent.preparation(i, "Q8_0", HEADS, True, rng),
     "mla": lambda i, rng: latent.absorbed(i, "Q8_0", HEADS, 70, False, ROOM, rng),
-    "qkv": lambda i, rng: attention.project("Q8_0", attention.Heads(4, 2, 32), 256, i, MIX, rng),
+    "qkv": lambda i, rng: rotation.project("Q8_0", attention.Heads(4, 2, 32), 256, i, MIX, rng),
     "experts-batch": lambda i, rng: experts.of_batch(
         "int8" if i else "f32", "Q8_0", GROUP, 2, 5, ROOM, rng
     ),
@@ -157,6 +158,9 @@ def test_formats_and_shapes() -> None:
         assert cols % FORMATS[fmt].elems == 0 and cols // max(32, FORMATS[fmt].elems) % 2
     for text in ("1536x6144", "6144x16384", "S=2", "S=4", "S=8", "S=11"):
         assert any(text in name for name in by_name["product"])
+    for text in ("T=1 ", "T=33 ", "T=512 ", "window=512 T=2000 ", "ring=1088 T=2000 "):
+        names = by_name["attention"]
+        assert any(n.startswith("attention_short_q8") and text in n for n in names)
     for text in ("K=1 ", "K=8 ", "K=32 "):
         assert any(text in name for name in by_name["experts"])
     assert set(formats_of(norm_matvec_q8.KERNEL)) == set(q8.FORMATS)
