@@ -3,7 +3,6 @@
 // one group of 32 values, since heads are multiples of 16: its scale is half a word. K_TYPE and
 // V_TYPE are constants, so that the driver drops what is not of their type. The stem includes
 // cache_read.glsl.
-#extension GL_EXT_spirv_intrinsics : require
 
 const uint KEY_PIECE = K_TYPE == TYPE_F16 ? 8u : 16u;
 const uint VALUE_PIECE = V_TYPE == TYPE_F16 ? 4u : 8u;
@@ -17,15 +16,7 @@ const uint QUERY = K_TYPE == TYPE_F16 ? 1u : GROUP * PIECES;
 shared uvec4 query_high[QUERY], query_low[QUERY];
 shared vec2 query_scale[QUERY];
 
-// Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
-                  id = 4450)
-int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);
-
-int dot16(uvec4 a, uvec4 b) {
-    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
-        + signed_dot4(a.w, b.w, 0);
-}
+#include "dot4.glsl"
 
 uint low_bytes(ivec4 n) {
     uvec4 b = uvec4(n) & 0xFFu;

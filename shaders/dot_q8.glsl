@@ -1,21 +1,12 @@
 // Products of quantized weights with activations in int8: groups of 16 values with one scale.
 // xs[i] = (scale, scale * sum of the 16 quants) of values 16 i …; xq[i] = those 16 quants.
-// Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
-#extension GL_EXT_spirv_intrinsics : require
 
 // Formats of which the mat-vecs take four chunks at a time (units_q8.glsl); without it, one
 #if defined(Q3_K) || defined(Q2_K)
 #define QUADS 1
 #endif
 
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
-                  id = 4450)
-int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);
-
-int dot16(uvec4 a, uvec4 b) {
-    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
-        + signed_dot4(a.w, b.w, 0);
-}
+#include "dot4.glsl"
 
 // Scalar product of weight chunk g with activation groups a and b of its columns
 float chunk_dot_q8(uint g, uvec4 xa, uvec4 xb, vec2 za, vec2 zb) {

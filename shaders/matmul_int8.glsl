@@ -5,8 +5,6 @@
 // spec: 0 workgroup size = BM / RT * BN / CT, 1 BM, 2 BN, 3 RT, 4 CT.
 // Shared memory: (BM + BN) * 64 bytes of quants, and 4 * (BM * SCALES * 2 + BN * 4) of scales; with
 // minima per 16 columns (Q2_K) as much again for the tokens, whose sums must be as fine.
-// Needs shaderIntegerDotProduct (SPV_KHR_integer_dot_product, core in SPIR-V 1.6).
-#extension GL_EXT_spirv_intrinsics : require
 #extension GL_EXT_control_flow_attributes : require
 
 layout(local_size_x_id = 0) in;
@@ -19,14 +17,7 @@ layout(constant_id = 4) const uint CT = 4u;
 #include "matmul_coop_fetch.glsl"
 #include "matmul_groups.glsl"
 
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
-                  id = 4450)
-int signed_dot4(uint a, uint b, spirv_literal int packed_4x8);
-
-int dot16(uvec4 a, uvec4 b) {
-    return signed_dot4(a.x, b.x, 0) + signed_dot4(a.y, b.y, 0) + signed_dot4(a.z, b.z, 0)
-        + signed_dot4(a.w, b.w, 0);
-}
+#include "dot4.glsl"
 
 #if defined(SCALES_16)
 const uint SCALES = 4u;  // per row and step: one for each slice of 16 columns
