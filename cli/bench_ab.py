@@ -18,7 +18,7 @@ from ..engine.effect import NO_DIFFERENCE, Effect, interleaved, oddities
 from ..engine.errors import KomputeLLMError, UsageError
 from ..engine.stats import summarize
 from .bench_compare import effect_json, write_table
-from .bench_files import Row, differences, matched, name_of, rates
+from .bench_files import Row, differences, labels, matched, name_of, rates
 from .interrupt import EXIT_CODE
 from .options import Command, option
 from .output import StatusLine, note, warn
@@ -36,7 +36,10 @@ Examples:
 """
 SELF = (sys.executable, "-c", "from kompute_llm.cli.entry import main; main()")
 ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.S)
-REFUSED = ("-o", "--output", "--save", "-oe", "--output-err", "--roof", "--record", "--profile")
+REFUSED = (
+    "--output", "--save", "--output-err", "--roof", "--record", "--profile", "--report", "--plot",
+    "--curve", "--export", "--env", "--list-configs", "-h", "--help",
+)  # fmt: skip
 HEADER = ("test", "a t/s", "b t/s", "b against a", "95 % interval", "verdict")
 
 
@@ -50,6 +53,11 @@ class Arm:
     env: dict[str, str]
     runs: list[list[Row]] = field(default_factory=list)
 
+    @property
+    def words(self) -> list[str]:
+        """Its option's text again."""
+        return [*(f"{k}={v}" for k, v in self.env.items()), *self.options]
+
     def run(self, common: Sequence[str]) -> list[Row]:
         """One fresh process. Raises KomputeLLMError with what it said when it fails."""
         command = [*self.program, "bench", *common, *self.options, "-o", "json"]
@@ -58,14 +66,21 @@ class Arm:
         if answer.returncode == EXIT_CODE:
             raise KeyboardInterrupt
         if answer.returncode:
-            said = answer.stderr.strip().splitlines()
-            raise KomputeLLMError(f"arm {self.name} failed ({answer.returncode}): "
-                                  f"{said[-1] if said else 'it said nothing'}")  # fmt: skip
+            raise KomputeLLMError(
+                f"arm {self.name} failed ({answer.returncode}): {reason(answer.stderr)}"
+            )
         try:
             rows: list[Row] = json.loads(answer.stdout)
         except ValueError as e:
             raise KomputeLLMError(f"arm {self.name} did not write JSON: {e}") from e
         return rows
+
+
+def reason(text: str) -> str:
+    """What a process that failed said: its error, else its last line."""
+    lines = text.strip().splitlines()
+    errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+    return (errors or lines or ["it said nothing"])[-1]
 
 
 def make_arm(name: str, text: str, program: str | None) -> Arm:
@@ -85,7 +100,7 @@ def make_arm(name: str, text: str, program: str | None) -> Arm:
 def refuse(words: Sequence[str], where: str) -> None:
     """UsageError for options that would change what the arms write."""
     for word in words:
-        if word.split("=")[0] in REFUSED:
+        if word.split("=")[0] in REFUSED or re.match(r"-o(?!-)", word):  # -ojson, -oe as well
             raise UsageError(f"{where}: {word} has no place in a comparison")
 
 
@@ -103,7 +118,7 @@ def refuse(words: Sequence[str], where: str) -> None:
 @option("--anyway", section="Measurement", is_flag=True,
         help="Compare although model or device differ.")
 @option("--json", "as_json", section="Measurement", is_flag=True,
-        help="JSON with every sample instead of the table.")
+        help="JSON with the results of every process instead of the table.")
 def ab(
     common: tuple[str, ...], a: str, b: str, program_a: str | None, program_b: str | None,
     rounds: int, anyway: bool, as_json: bool,
@@ -112,7 +127,7 @@ def ab(
     refuse(common, "bench ab")
     arms = make_arm("a", a, program_a), make_arm("b", b, program_b)
     words = list(common)
-    if not any(w in ("-r", "--repetitions") for w in words):
+    if not any(re.match(r"-r|--repetitions", w) for w in words):  # -r5, --repetitions=5 too
         words += ["-r", "3"]
     trial = Trial(arms, words, anyway)
     stopped = False
@@ -150,9 +165,8 @@ class Trial:
             for text in differences(pairs):
                 note(f"differs: {text}")
             for arm in self.arms:
-                if arm.env or arm.options:
-                    assigned = [f"{k}={v}" for k, v in arm.env.items()]
-                    note(f"arm {arm.name}: {shlex.join([*assigned, *arm.options])}")
+                if arm.words:
+                    note(f"arm {arm.name}: {shlex.join(arm.words)}")
             for i in range(rounds):
                 order = (a, b) if i % 2 == 0 else (b, a)
                 found = {arm.name: self.step(arm, f"round {i + 1}/{rounds}") for arm in order}
@@ -179,20 +193,22 @@ class Trial:
             return
         pairs = matched(a.runs[0], b.runs[0], self.anyway)
         rows, objects = [], []
-        for x, y in pairs:
+        for name, (x, y) in zip(labels([x for x, _ in pairs]), pairs, strict=True):
             one = self.speeds(a, a.runs[0].index(x))
             two = self.speeds(b, b.runs[0].index(y))
             effect = interleaved(one, two)
             s, t = summarize(one), summarize(two)
-            rows.append((name_of(x), f"{s.mean:.2f} ± {s.sd:.2f}", f"{t.mean:.2f} ± {t.sd:.2f}",
+            rows.append((name, f"{s.mean:.2f} ± {s.sd:.2f}", f"{t.mean:.2f} ± {t.sd:.2f}",
                          effect.percent, effect.interval, effect.verdict))  # fmt: skip
-            objects.append({"test": name_of(x), "a_ts": one, "b_ts": two, **effect_json(effect)})
-            self.remark(name_of(x), one, two)
-            advise(name_of(x), effect, n)
+            objects.append({"test": name_of(x), "label": name, "a_ts": one, "b_ts": two,
+                            **effect_json(effect)})  # fmt: skip
+            self.remark(name, one, two)
+            advise(name, effect, n)
         if as_json:
             result: dict[str, Any] = {
-                "a": [*a.options], "b": [*b.options], "common": list(self.common), "rounds": n,
+                "a": a.words, "b": b.words, "common": list(self.common), "rounds": n,
                 "differences": differences(pairs), "tests": objects,
+                "results": {arm.name: arm.runs for arm in self.arms},
             }  # fmt: skip
             sys.stdout.write(json.dumps(result, indent=2) + "\n")
         else:

@@ -13,7 +13,7 @@ import click
 from ..engine.effect import Effect, oddities, unpaired
 from ..engine.errors import UsageError
 from ..engine.stats import summarize
-from .bench_files import Row, differences, matched, name_of, rates, read_rows
+from .bench_files import Row, differences, labels, matched, name_of, rates, read_rows
 from .options import Command, option
 from .output import note, warn
 from .tables import markdown_row, markdown_rule
@@ -48,7 +48,9 @@ def compare(files: tuple[str, ...], anyway: bool, output: str) -> int:
     if output == "json":
         sys.stdout.write(json.dumps([c.as_json() for c in found], indent=2) + "\n")
         return 0
-    for c in found:
+    for i, c in enumerate(found):
+        if len(found) > 1:  # tables of a pipe must say what they compare
+            sys.stdout.write("\n" * (i > 0) + f"{c.a} -> {c.b}\n\n")
         c.show()
     return 0
 
@@ -58,6 +60,7 @@ class Comparison:
 
     def __init__(self, a: Path, b: Path, pairs: Sequence[tuple[Row, Row]]) -> None:
         self.a, self.b, self.pairs = a, b, pairs
+        self.names = labels([x for x, _ in pairs])
         self.effects = [unpaired(rates(x), rates(y)) for x, y in pairs]
 
     def show(self) -> None:
@@ -65,13 +68,14 @@ class Comparison:
         note(f"before: {self.a}\nafter:  {self.b}")
         for text in differences(self.pairs):
             note(f"differs: {text}")
-        several = len({str(x["model_type"]) for x, _ in self.pairs}) > 1
-        rows = [row(x, y, e, several) for (x, y), e in zip(self.pairs, self.effects, strict=True)]
-        write_table(rows)
-        for x, y in self.pairs:
+        write_table([
+            row(name, x, y, e)
+            for name, (x, y), e in zip(self.names, self.pairs, self.effects, strict=True)
+        ])  # fmt: skip
+        for name, (x, y) in zip(self.names, self.pairs, strict=True):
             for which, side in (("before", x), ("after", y)):
                 for text in oddities(rates(side)):
-                    warn(f"{name_of(side)}, {which}: {text}")
+                    warn(f"{name}, {which}: {text}")
 
     def as_json(self) -> dict[str, Any]:
         """The same as an object."""
@@ -80,11 +84,11 @@ class Comparison:
             "differences": differences(self.pairs),
             "tests": [
                 {
-                    "test": name_of(x), "model_type": x["model_type"],
+                    "test": name_of(x), "label": name, "model_type": x["model_type"],
                     "before_ts": summarize(rates(x)).mean, "after_ts": summarize(rates(y)).mean,
                     **effect_json(e),
                 }
-                for (x, y), e in zip(self.pairs, self.effects, strict=True)
+                for name, (x, y), e in zip(self.names, self.pairs, self.effects, strict=True)
             ],
         }  # fmt: skip
 
@@ -101,10 +105,9 @@ HEADER = ("test", "before t/s", "after t/s", "diff", "95 % interval", "verdict")
 ALIGN = "lrrrrl"
 
 
-def row(x: Row, y: Row, e: Effect | None, several: bool) -> tuple[str, ...]:
-    """One test; `several` models in the table get their names."""
+def row(name: str, x: Row, y: Row, e: Effect | None) -> tuple[str, ...]:
+    """One test."""
     a, b = summarize(rates(x)), summarize(rates(y))
-    name = f"{x['model_type']} {name_of(x)}" if several else name_of(x)
     if e is None:
         change = f"{100 * (b.mean / a.mean - 1):+.1f} %"
         tail = (change, "n/a", "n/a: one sample has no spread")

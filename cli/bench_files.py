@@ -15,6 +15,7 @@ SAME = ("model_type", "model_size", "model_n_params", "gpu_info", "cpu_info")
 TEST = ("n_prompt", "n_gen", "n_depth")
 # Settings that may be what is compared; they tell rows of one file apart
 SETTINGS = ("n_batch", "n_ubatch", "n_threads", "type_k", "type_v", "flash_attn", "math", "record")
+LONGEST = 1e18  # ns: 30 years
 # Measured, or of no interest as a difference
 QUIET = frozenset((
     "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "median_ts", "min_ts", "max_ts",
@@ -53,12 +54,20 @@ def check(path: Path, row: Any) -> None:
     missing = [name for name in (*TEST, "model_type", "samples_ns") if name not in row]
     if missing:
         raise UsageError(f"{path}: a result without {', '.join(missing)}; 'bench -o json' has it")
+    odd = next((n for n in (*SAME, *SETTINGS) if isinstance(row.get(n), list | dict)), None)
+    if odd or not isinstance(row["model_type"], str):
+        odd = odd or "model_type"
+        raise UsageError(f"{path}: a result with {odd} {row[odd]!r:.60}")
     samples = row["samples_ns"]
     good = isinstance(samples, list) and samples and all(
-        isinstance(s, int | float) and s > 0 for s in samples
+        isinstance(s, int | float) and 0 < s < LONGEST for s in samples
     )  # fmt: skip
-    if not good or not all(isinstance(row[n], int) for n in TEST) or not tokens(row):
-        raise UsageError(f"{path}: a result with samples {samples!r:.60} of {name_of(row)}")
+    sizes = [row[n] for n in TEST]
+    if not good or any(type(n) is not int or not 0 <= n < LONGEST for n in sizes):
+        raise UsageError(f"{path}: a result with samples {samples!r:.60} of {sizes!r:.60} tokens "
+                         f"({', '.join(TEST)})")  # fmt: skip
+    if not tokens(row):
+        raise UsageError(f"{path}: a result of no tokens")
 
 
 def tokens(row: Row) -> int:
@@ -78,6 +87,22 @@ def name_of(row: Row) -> str:
     return "+".join(parts) + (f" @ d{row['n_depth']}" if row["n_depth"] else "")
 
 
+def labels(rows: Sequence[Row], also: Sequence[str] = ()) -> list[str]:
+    """A name of each row: its test, with the model, device and settings where they vary.
+
+    `also`: settings that are not to be named, as they are shown beside the name.
+    """
+    names = [n for n in ("model_type", "gpu_info", *SETTINGS) if n not in also]
+    varied = [n for n in names if len({key(r, (n,)) for r in rows}) > 1]
+
+    def words(row: Row) -> list[str]:
+        plain = ("model_type", "gpu_info", "record")
+        found = [str(row.get(n, "")) if n in plain else f"{n} {row.get(n, '')}" for n in varied]
+        return [w or "CPU" for w in found]
+
+    return [", ".join((name_of(r), *words(r))) for r in rows]
+
+
 def key(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
     """Values of some fields."""
     return tuple(row.get(n) for n in names)
@@ -90,8 +115,9 @@ def matched(a: Sequence[Row], b: Sequence[Row], anyway: bool) -> list[tuple[Row,
     UsageError for runs that are not alike; with `anyway` only the tests must be.
     """
     alike = TEST if anyway else (*TEST, *SAME)
-    if any(len({key(r, alike) for r in rows}) < len(rows) for rows in (a, b)):
-        alike = (*alike, *SETTINGS)
+    for more in (SETTINGS, SAME):
+        if any(len({key(r, alike) for r in rows}) < len(rows) for rows in (a, b)):
+            alike = (*alike, *more)
     others = {key(r, alike): r for r in b}
     pairs = [(r, others[key(r, alike)]) for r in a if key(r, alike) in others]
     if len(pairs) == len(a) == len(b) or (anyway and pairs):
@@ -105,15 +131,21 @@ def unlike(a: Sequence[Row], b: Sequence[Row]) -> str:
     """In words, what keeps two files from being compared."""
     for names, what in ((SAME, "model or device"), (TEST, "tests"), (SETTINGS, "settings")):
         x, y = ({key(r, names) for r in rows} for rows in (a, b))
-        if x != y:
-            one, other = min(x - y, default=None, key=str), min(y - x, default=None, key=str)
-            if what == "tests":
-                left, right = (", ".join(dict.fromkeys(map(name_of, rows))) for rows in (a, b))
-                return f"tests {left} and {right}"
-            found = [f"{n} {p!r} and {q!r}" for n, p, q in
-                     zip(names, one or (None,) * len(names), other or (None,) * len(names),
-                         strict=True) if p != q]  # fmt: skip
-            return f"{what} differ in {', '.join(found) or 'some rows'}"
+        if x == y:
+            continue
+        if what == "tests":
+            left, right = (", ".join(dict.fromkeys(map(name_of, rows))) for rows in (a, b))
+            return f"tests {left} and {right}"
+        first, second = sorted(x - y, key=str), sorted(y - x, key=str)
+        # where one file has all that the other has, anything of it shows what is new
+        one, other = (first or sorted(x, key=str))[0], (second or sorted(y, key=str))[0]
+        unequal = [n for n, p, q in zip(names, one, other, strict=True) if p != q]
+        values = dict(zip(names, one, strict=True)), dict(zip(names, other, strict=True))
+        if first and second:
+            found = ", ".join(f"{n} {values[0][n]!r} and {values[1][n]!r}" for n in unequal)
+            return f"{what} differ in {found}"
+        which, has = ("first", values[0]) if first else ("second", values[1])
+        return f"only the {which} has results of {', '.join(f'{n} {has[n]!r}' for n in unequal)}"
     return "they have different numbers of results"
 
 
@@ -134,6 +166,8 @@ def differences(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
                 continue
             if isinstance(x, dict) and isinstance(y, dict):
                 for part in dict.fromkeys((*x, *y)):
+                    if part == "commit" and "build_commit" in a:
+                        continue  # the same once more
                     if not same_value(name, x.get(part), y.get(part)):
                         out[f"{part}: {x.get(part)} -> {y.get(part)}"] = None
             elif name in a and name in b:

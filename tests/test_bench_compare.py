@@ -56,6 +56,7 @@ def test_before_after(tmp_path: Path) -> None:
     assert found["tests"][0]["verdict"] == "faster"
     assert found["tests"][0]["low"] < 1.1 < found["tests"][0]["high"]
     same = invoke("bench", "compare", a, a, b)
+    assert same.stdout.startswith(f"{a} -> {a}\n\n|") and f"\n\n{a} -> {b}\n\n|" in same.stdout
     assert same.stdout.count("no difference shown") == 1
     assert same.stdout.count("faster") == 1
 
@@ -67,6 +68,12 @@ def test_jsonl_and_settings_that_tell_rows_apart(tmp_path: Path) -> None:
     b.write_text("\n".join(json.dumps(r) for r in reversed(rows)) + "\n")
     r = invoke("bench", "compare", a, b)
     assert [c[3] for c in cells(r.stdout)[1:]] == ["+0.0 %", "+0.0 %"]
+    assert [c[0] for c in cells(r.stdout)[1:]] == ["tg100, type_k f16", "tg100, type_k f32"]
+    one = write(tmp_path / "one.json", rows[0])
+    r = invoke("bench", "compare", one, b)
+    assert (r.exit_code, r.stdout) == (2, "")
+    assert "only the second has results of type_k 'f32'" in r.stderr
+    assert len(cells(invoke("bench", "compare", one, b, "--anyway").stdout)) == 2
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,10 @@ def test_unlike_runs_are_refused(change: dict[str, Any], says: str, tmp_path: Pa
     "text",
     ["", "{", "[]", "[1]", '[{"n_prompt": 1}]', json.dumps([result([1.0]) | {"samples_ns": []}]),
      json.dumps([result([1.0]) | {"samples_ns": [0]}]), json.dumps([result([1.0]) | {"n_gen": 0}]),
-     json.dumps([result([1.0]) | {"n_gen": "x"}])],
+     json.dumps([result([1.0]) | {"n_gen": "x"}]), json.dumps([result([1.0]) | {"n_gen": True}]),
+     json.dumps([result([1.0]) | {"model_type": ["x"]}]),
+     json.dumps([result([1.0]) | {"type_k": {}}]), json.dumps([result([1.0]) | {"n_gen": -1}]),
+     json.dumps([result([1.0]) | {"samples_ns": [10**400]}]), '[{"samples_ns": [NaN]}]'],
 )  # fmt: skip
 def test_files_that_are_none(text: str, tmp_path: Path) -> None:
     good = write(tmp_path / "a.json", result([1.0]))
@@ -106,7 +116,7 @@ def program(path: Path, factor: float, code: int = 0) -> Path:
     """A program that answers like `bench -o json`, the n-th time with the n-th of some speeds."""
     path.write_text(f"""#!{sys.executable}
 import json, os, sys
-sys.stderr.write("what went wrong\\n")
+sys.stderr.write("error: what went wrong\\nTry something else\\n")
 if {code}: sys.exit({code})
 here = {str(path)!r} + ".count"
 n = int(open(here).read()) if os.path.exists(here) else 0
@@ -143,6 +153,10 @@ def test_a_a(tmp_path: Path) -> None:
     found = json.loads(r.stdout)
     assert found["tests"][0]["verdict"] == "no difference shown"
     assert len(found["tests"][0]["a_ts"]) == 6
+    assert [len(run[0]["samples_ns"]) for run in found["results"]["a"]] == [2] * 6
+    assert found["b"] == ["MINE=yes", "--math", "f32"]
+    run_ab(tmp_path, 1.0, "--rounds", 4, "-r5")
+    assert "-r 3" not in (tmp_path / "two.log").read_text().splitlines()[-1]
     assert not found["differences"]
 
 
@@ -155,6 +169,7 @@ def test_arms_that_fail(tmp_path: Path) -> None:
         (("--a", "-o csv", "--b", ""), "no place in a comparison"),
         (("--a", "'", "--b", ""), "No closing quotation"), (("--a", ""), "--b"),
         (("--a", "", "--b", "", "--save", "x.json"), "no place"),
+        (("--a", "--env", "--b", ""), "no place"), (("--a", "", "--b", "", "-ocsv"), "no place"),
     ):  # fmt: skip
         r = invoke("bench", "ab", *args)
         assert r.exit_code == 2
