@@ -83,11 +83,13 @@ class Builder(PlanBase, ABC):
 
     @abstractmethod
     def gated(
-        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
-    ) -> None:
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu",
+        bias: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """y = silu(G xn) * (U xn), or with gelu, and xn = rmsnorm(x) * gain (x without a gain).
 
-        `names`: gate and up, or one tensor that holds the rows of both.
+        `names`: gate and up, or one tensor that holds the rows of both. `bias`: of G xn and U xn,
+        "" for none, or one of both; with any, products and gate are dispatches of their own.
         """
 
     @abstractmethod
@@ -123,10 +125,13 @@ class Builder(PlanBase, ABC):
         """logits = W (rmsnorm(x) * gain) for the last token."""
         self.norm_project_last(x, gain, [name], [self.spec.n_vocab], logits, Phase.HEAD)
 
-    def add_bias(self, x: Buf, name: str, phase: Phase) -> None:
-        """x += a bias, for every token. A sum that follows quantizes the result anew."""
-        b = self.weights.vector(name, x.cols)
-        self.add(bias_add.KERNEL, phase, name, {"cols": x.cols}, y=x, b=b)
+    def add_bias(self, x: Buf, names: Sequence[str], phase: Phase) -> None:
+        """x += a bias, or several of equal size side by side ("": none), for every token; nothing
+        without names. A sum that follows quantizes the result anew."""
+        if names:
+            n, w = x.cols // len(names), self.weights
+            b = w.vector(names[0], n) if len(names) == 1 else w.vectors(names, [n] * len(names))
+            self.add(bias_add.KERNEL, phase, b.name, {"cols": x.cols, "rows": x.rows}, y=x, b=b)
 
     # --- shared steps --------------------------------------------------------------------------
 

@@ -163,19 +163,21 @@ class BatchBuilder(Builder):
         self.add(kernel, phase, name, params, x=factor, w=w, y=y)
 
     def gated(
-        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
-    ) -> None:
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu",
+        bias: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """Both projections and the gate in one kernel on matrix cores, else in two."""
         n_ff, phase, label = y.cols, Phase.FFN, "|".join(names)
         normed, out = self.normed(x, gain, phase), self.factor(y.name, n_ff)
         rows = self.gated_rows(names, n_ff)
-        if self.opts.products == "f16" and self.stacks(names, n_ff, x.cols):
+        if self.opts.products == "f16" and not bias and self.stacks(names, n_ff, x.cols):
             ((w, _),) = self.weights.rows(names, rows, x.cols)
             params = self.product(w, x.cols, out, 0) | {"rows": n_ff, "x_stride": normed.cols}
             self.add(GATES[gate][1], phase, w.name, params, x=normed, w=w, y=out)
             return
         both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
         self.project(normed, names, rows, x.cols, both, phase)
+        self.add_bias(both, bias, phase)
         if self.opts.products == "f32":
             self.add(GATES[gate][0], phase, label, {"n_ff": n_ff}, gu=both, y=out)
         else:

@@ -171,13 +171,14 @@ class Int8Builder(Builder):
         self.narrow_last(x, name, rows, cols, y, phase)
 
     def gated(
-        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
-    ) -> None:
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu",
+        bias: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """Norm, both projections, gate and quantization in one kernel where the weights stack."""
         n_ff, (ssq, eps) = y.cols, self.norm_of(x, gain)
         stacks = list(self.weights.rows(names, self.gated_rows(names, n_ff), x.cols))
-        if len(stacks) > 1 or stacks[0][0].fmt.name not in q8.FORMATS:
-            gated_apart(self, x, gain, names, y, gate)
+        if bias or len(stacks) > 1 or stacks[0][0].fmt.name not in q8.FORMATS:
+            gated_apart(self, x, gain, names, y, gate, bias)
             return
         kernel, w = norm_matvec_q8_geglu if gate == "gelu" else norm_matvec_q8_swiglu, stacks[0][0]
         self.add(

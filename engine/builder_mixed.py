@@ -41,12 +41,14 @@ def normed_product(
 
 
 def gated_apart(
-    b: Int8Builder, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str
-) -> None:
-    """y = silu(G xn) * (U xn) in int8, or with gelu, gate and up one after the other."""
+    b: Int8Builder, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str,
+    bias: Sequence[str],
+) -> None:  # fmt: skip
+    """y = silu(G xn) * (U xn) in int8, or with gelu, or with biases: products, then the gate."""
     n_ff, phase = y.cols, Phase.FFN
     both = b.buf(f"gate_up.{n_ff}", 2 * n_ff)
     normed_product(b, x, gain, names, b.gated_rows(names, n_ff), both, phase)
+    b.add_bias(both, bias, phase)
     b.add(
         (geglu_q8 if gate == "gelu" else swiglu_q8).KERNEL, phase, "|".join(names),
         {"n_ff": n_ff}, gu=both, **b.quantized(y, "yq", "ys"),

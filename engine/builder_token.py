@@ -87,13 +87,15 @@ class TokenBuilder(Builder):
         self.narrow_last(x, name, rows, cols, y, phase)
 
     def gated(
-        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu"
-    ) -> None:
+        self, x: Buf, gain: str, names: Sequence[str], y: Buf, gate: str = "silu",
+        bias: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         """Norm, both projections and the gate in one kernel where the weights stack."""
         n_ff, phase, rows = y.cols, Phase.FFN, self.gated_rows(names, y.cols)
-        if not gain or not self.stacks(names, n_ff, x.cols):
+        if bias or not gain or not self.stacks(names, n_ff, x.cols):
             both = self.buf(f"gate_up.{n_ff}", 2 * n_ff)
             self.read(x, gain, names, rows, both, phase)
+            self.add_bias(both, bias, phase)
             self.add(GATES[gate][0], phase, "|".join(names), {"n_ff": n_ff}, gu=both, y=y)
             return
         ((w, _),) = self.weights.rows(names, rows, x.cols)

@@ -23,7 +23,7 @@ from .weights import Weights
 
 __all__ = ["Forward", "PlanOptions"]
 
-NORM = "output_norm.weight"
+NORM, OUTPUT_BIAS = "output_norm.weight", "output.bias"
 
 
 class Forward:
@@ -34,7 +34,8 @@ class Forward:
             if dim % 4:
                 raise ModelError(container.path, f"head size {dim} is no multiple of 4")
         self.spec, self.opts = spec, opts
-        self.weights = Weights(container, opts.binding_bytes, {NORM: spec.logit_scale})
+        scales = dict.fromkeys((NORM, OUTPUT_BIAS), spec.logit_scale)
+        self.weights = Weights(container, opts.binding_bytes, scales)
         self._output = "token_embd.weight" if spec.tied else "output.weight"
 
     def _single(self) -> Builder:
@@ -46,7 +47,12 @@ class Forward:
 
     def _head(self, b: Builder, x: Buf) -> None:
         b.head(x, NORM, self._output, self.logits)
-        b.softcap(self.logits)
+        self._finish_logits(b, self.logits)
+
+    def _finish_logits(self, b: Builder, logits: Buf) -> None:
+        if OUTPUT_BIAS in self.spec.tensors:
+            b.add_bias(logits, [OUTPUT_BIAS], Phase.HEAD)
+        b.softcap(logits)
 
     @property
     def step(self) -> Buf:
@@ -113,5 +119,5 @@ class Forward:
             b.opts = replace(b.opts, products="f32")
         normed = b.normed(x, NORM, Phase.HEAD)
         b.project(normed, names, rows, x.cols, self.all_logits, Phase.HEAD)
-        b.softcap(self.all_logits)
+        self._finish_logits(b, self.all_logits)
         return Plan(self.all_logits.rows, tuple(b.out), "score")

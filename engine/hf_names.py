@@ -24,6 +24,7 @@ from .json_file import Config
 
 EXPERT = re.compile(r"(.+\.mlp\.experts)\.(\d+)\.(.+)")
 LAYER = re.compile(r"model\.layers\.(\d+)\.(.+)")
+_TURNED = re.compile(r"\.attn_[qk]\.(weight|bias)$")
 IGNORED = re.compile(r".*(?:rotary_emb\.inv_freq|\.attn\.(?:masked_)?bias)")
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
@@ -182,16 +183,19 @@ def gguf_rows(names: Names, found: Mapping[str, Rows]) -> dict[str, tuple[Rows, 
 
 
 def _placed(names: Names, target: str, rows: Rows) -> tuple[Rows, tuple[int, ...]]:
-    """A tensor that keeps its values; llama's q and k in interleaved order."""
+    """A tensor that keeps its values; llama's q and k, and their biases, in interleaved order."""
     c = names.config
-    if names.arch == "llama" and target.endswith(("attn_q.weight", "attn_k.weight")):
+    vector = isinstance(rows, Plain) and len(rows.stored.shape) < 2
+    if names.arch == "llama" and _TURNED.search(target):
         kind = "num_attention_heads" if "attn_q" in target else "num_key_value_heads"
         heads = c.integer(kind, c.integer("num_attention_heads"))
-        if not heads or rows.rows % (2 * heads):
-            raise c.fail(kind, f"is {heads}, which does not divide the {rows.rows} rows of "
-                               f"{target}")  # fmt: skip
-        return Gathered(rows, interleaved(rows.rows, heads)), (rows.rows, rows.cols)
-    vector = isinstance(rows, Plain) and len(rows.stored.shape) < 2
+        n = rows.cols if vector else rows.rows
+        if not heads or n % (2 * heads):
+            raise c.fail(kind, f"is {heads}, which does not divide the {n} rows of {target}")
+        order = interleaved(n, heads)
+        if vector:
+            return Computed(1, n, lambda i: rows.values(0, 1)[i][:, order]), (n,)
+        return Gathered(rows, order), (n, rows.cols)
     return rows, (rows.cols,) if vector else (rows.rows, rows.cols)
 
 

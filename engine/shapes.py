@@ -18,6 +18,8 @@ def model_shapes(s: ModelSpec, *parts: Part) -> Shapes:
     }
     if not s.tied:
         shapes["output.weight"] = (s.n_vocab, s.n_embd)
+    if "output.bias" in s.tensors:
+        shapes["output.bias"] = (s.n_vocab,)
     for i, layer in enumerate(s.layers):
         for part in parts:
             shapes |= {f"blk.{i}.{name}": shape for name, shape in part(s, layer).items()}
@@ -48,6 +50,17 @@ def attention_bias(s: ModelSpec, layer: LayerSpec) -> Shapes:
         "attn_qkv.bias": layer.qkv_dim, "attn_q.bias": layer.q_dim,
         "attn_k.bias": layer.kv_dim, "attn_v.bias": layer.kv_dim,
     }  # fmt: skip
+    return {name: (size,) for name, size in sizes.items() if name in s.has}
+
+
+def other_bias(s: ModelSpec, layer: LayerSpec) -> Shapes:
+    """Biases of the output projection and of the feed-forward network, where the model has
+    some; a tensor of gate and up has one for both."""
+    stacked = "ffn_gate.weight" not in s.has
+    sizes = {
+        "attn_output.bias": s.n_embd, "ffn_down.bias": s.n_embd,
+        "ffn_up.bias": layer.n_ff * (2 if stacked else 1),
+    } | ({} if stacked else {"ffn_gate.bias": layer.n_ff})  # fmt: skip
     return {name: (size,) for name, size in sizes.items() if name in s.has}
 
 

@@ -1,4 +1,4 @@
-"""bias_add: a bias added to every row of a batch."""
+"""bias_add: a bias added to every row of a batch, or to its only row of logits."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from .reference import random_matrix, step_words, vector
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """One invocation per value, rows along y."""
     size = limits.workgroup(128)
-    return Launch("", (size,), (-(-int(params["cols"]) // size), rows, 1))
+    grid = (-(-int(params["cols"]) // size), min(rows, int(params["rows"])), 1)
+    return Launch("", (size,), grid)
 
 
-def reference(y: Array, b: Matrix, step: Array, *, cols: int) -> None:
-    """y[i] += b for i < n; b (1, cols)."""
-    y[: int(step[words.N]), :cols] += vector(b)
+def reference(y: Array, b: Matrix, step: Array, *, cols: int, rows: int) -> None:
+    """y[i] += b for i < min(n, rows); b (1, cols)."""
+    y[: min(int(step[words.N]), rows), :cols] += vector(b)
 
 
 def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """One row, and fewer rows than the launch."""
-    for n, cols in ((1, 2880), (3, 37)):
-        y: Any = rng.standard_normal((n + 1, cols)).astype(np.float32)
+    """One row, fewer rows than the launch, and one row for a batch."""
+    for n, rows, cols in ((1, 2, 2880), (3, 4, 37), (5, 1, 9001), (3, 3, 4096)):
+        y: Any = rng.standard_normal((rows, cols)).astype(np.float32)
         ops = {"y": y, "b": random_matrix(rng, "F32", 1, cols), "step": step_words(n, 2)}
-        yield Case(f"n={n} cols={cols}", ops, {"cols": cols}, rows=n + 1)
+        params = {"cols": cols, "rows": rows}
+        yield Case(f"n={n} rows={rows} cols={cols}", ops, params, rows=max(n, rows))
 
 
 KERNEL = Kernel("bias_add", launch, reference, cases)

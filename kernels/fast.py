@@ -116,6 +116,7 @@ FAST: dict[str, Fast] = {
     "geglu": Fast(rows.geglu, _words("gu y step n_ff")),
     "norm_rope_kv": Fast(heads.norm_rope_kv, _HEADS, scratch=_heads_scratch),
     "norm_add": Fast(rows.norm_add, _words("x g y step cols groups eps scale")),
+    "bias_add": Fast(rows.bias_add, _words("y b step cols rows")),
     "softcap": Fast(rows.softcap, _words("y step cols rows cap")),
     "gelu_mul": Fast(rows.gelu_mul, _words("y e step cols y_stride e_stride e_off")),
     "sample_scan": Fast(

@@ -1,4 +1,4 @@
-"""Fast kernels over rows of activations: embed, rmsnorm, swiglu, geglu."""
+"""Fast kernels over rows of activations: embed, rmsnorm, gates, sums, bounds of logits."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .fast_team import claim
 N, POS = 4 * words.N, 4 * words.POS  # byte offsets in the step buffer
 WIDE = 4 * LANES  # bytes of one vector
 SILU, GELU = 0, 1
+PIECE = 4096  # values
 
 
 @device
@@ -175,6 +176,27 @@ def norm_add() -> Any:
             for at in range(4 * whole, 4 * width, 4):
                 one = load_one(y + at) + load_one(x + at) * inverse * load_one(g + at)
                 store_one(y + at, one * scale)
+            i = claim(team)
+
+    return run
+
+
+def bias_add() -> Any:
+    """(y, b, step, cols, rows): y += b in the first min(n, rows) rows, PIECE values at a time."""
+
+    def run(a: int, team: int, me: int, members: int) -> None:
+        b, width = row_address(load_word(a + 8), 0), load_word(a + 24)
+        pieces = (width + PIECE - 1) // PIECE
+        count = min(load_u32(load_word(a + 16) + N), load_word(a + 32)) * pieces
+        i = claim(team)
+        while i < count:
+            first = i % pieces * PIECE
+            y, n = load_word(a) + 4 * (i // pieces * width + first), min(PIECE, width - first)
+            whole = n - n % LANES
+            for at in range(0, 4 * whole, WIDE):
+                store(y + at, load(y + at) + load(b + 4 * first + at))
+            for at in range(4 * whole, 4 * n, 4):
+                store_one(y + at, load_one(y + at) + load_one(b + 4 * first + at))
             i = claim(team)
 
     return run

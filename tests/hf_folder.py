@@ -67,7 +67,7 @@ def hf_tensors(found: Mapping[str, Array], *, heads: tuple[int, int] | None = No
         elif part != "attn_v_b":
             if heads and part in ("attn_q", "attn_k"):
                 count = heads[part == "attn_k"]
-                x = x.reshape(count, -1, 2, x.shape[1]).swapaxes(1, 2).reshape(x.shape)
+                x = x.reshape(count, -1, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
             out[f"{layer}{_PARTS[part]}.{m[3]}"] = x
     return out
 

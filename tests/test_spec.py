@@ -210,8 +210,8 @@ def test_by_layer() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["blk.0.attn_q.bias", "blk.1.attn_qkv.weight", "blk.1.ffn_gate_exps.weight", "output.bias",
-     "blk.0.attn_q_norm.weight", "token_embd_norm.weight", "blk.x.y"],
+    ["blk.0.attn_norm.bias", "blk.1.attn_qkv.weight", "blk.1.ffn_gate_exps.weight",
+     "output_norm.bias", "blk.0.attn_q_norm.weight", "token_embd_norm.weight", "blk.x.y"],
 )  # fmt: skip
 def test_tensors_that_would_be_ignored(tmp_path: Path, name: str) -> None:
     m = small()

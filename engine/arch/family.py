@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..container import Container
 from ..keys import Keys
-from ..plan import Buf
+from ..plan import Buf, Phase
 from ..shapes import Shapes
 from ..spec_model import ModelSpec
 
@@ -42,6 +42,21 @@ def qkv_bias(s: ModelSpec, layer: int) -> tuple[str, ...]:
     if not s.has.intersection(parts):
         return ()
     return tuple(f"blk.{layer}.{part}" if part in s.has else "" for part in parts)
+
+
+def inner_bias(s: ModelSpec, layer: int) -> tuple[str, ...]:
+    """The biases of gate and up for `gated`: each ("": none), that of both, or no one's."""
+    parts = [f"ffn_{p}" for p in ("gate", "up") if f"ffn_{p}.weight" in s.has]
+    names = [f"{p}.bias" if f"{p}.bias" in s.has else "" for p in parts]
+    return tuple(f"blk.{layer}.{name}" if name else "" for name in names) if any(names) else ()
+
+
+def biased_add(b: Builder, x: Buf, name: str, y: Buf, phase: Phase, gain: str) -> None:
+    """y += W x + c for "NAME.weight" and "NAME.bias", where the model has that. The bias goes
+    first: the product's kernel may quantize the sum for what reads y next."""
+    if f"{name}.bias" in b.spec.tensors:
+        b.add_bias(y, [f"{name}.bias"], phase)
+    b.project_add(x, f"{name}.weight", y, phase, gain)
 
 
 def next_gain(s: ModelSpec, layer: int) -> str:

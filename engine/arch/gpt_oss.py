@@ -15,7 +15,7 @@ from ..spec_common import MAX_CTX, common_spec, layer_specs, with_windows
 from ..spec_model import LayerSpec, ModelSpec
 from ..spec_moe import idle_expert_bytes, moe_spec
 from .expert_layers import ffn, ffn_shapes
-from .family import Family, qkv_bias, qkv_names
+from .family import Family, biased_add, qkv_bias, qkv_names
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -53,8 +53,7 @@ def layers(b: Builder) -> Buf:
         norm = w + "post_attention_norm.weight"
         heads = b.qkv(x, w + "attn_norm.weight", qkv_names(s, i), i, HeadOps(qkv_bias(s, i)))
         b.attend(heads, att, i)
-        b.add_bias(x, w + "attn_output.bias", Phase.OUT)
-        b.project_add(att, w + "attn_output.weight", x, Phase.OUT, norm)
+        biased_add(b, att, w + "attn_output", x, Phase.OUT, norm)
         ffn(b, x, norm, i)
     return x
 

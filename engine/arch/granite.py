@@ -2,8 +2,8 @@
 
 x + r f(norm(x)) is r times (u + f(norm(u))) with u = x / r, and norms do not see a factor but for
 their eps. So the residual multiplier r goes into the scale of embeddings (1 / r) and into eps
-(eps / r^2), the logit multiplier into the gain of the last norm: a layer is a llama's, with the
-biases that Qwen2 has too.
+(eps / r^2), the logit multiplier into the gain of the last norm: a layer is a llama's, whose
+biases, where a file has them, need no factor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..container import Container
 from ..keys import Keys
 from ..spec_common import common_spec, refuse_experts
 from ..spec_model import ModelSpec
-from . import qwen2
+from . import llama
 from .family import Family
 
 
@@ -34,4 +34,4 @@ def spec(c: Container, k: Keys) -> ModelSpec:
     )
 
 
-FAMILY = Family(spec, qwen2.FAMILY.shapes, qwen2.FAMILY.layers)
+FAMILY = Family(spec, llama.FAMILY.shapes, llama.FAMILY.layers)

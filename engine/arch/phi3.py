@@ -9,10 +9,18 @@ from ..container import Container
 from ..heads import HeadOps
 from ..keys import Keys
 from ..plan import Buf, Phase
-from ..shapes import Shapes, attention, attention_bias, model_shapes, pre_norms, stacked_ffn
+from ..shapes import (
+    Shapes,
+    attention,
+    attention_bias,
+    model_shapes,
+    other_bias,
+    pre_norms,
+    stacked_ffn,
+)
 from ..spec_common import MAX_CTX, common_spec, layer_specs, refuse_experts
 from ..spec_model import ModelSpec
-from .family import Family, next_gain, qkv_bias, qkv_names
+from .family import Family, biased_add, inner_bias, next_gain, qkv_bias, qkv_names
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -27,7 +35,7 @@ def spec(c: Container, k: Keys) -> ModelSpec:
 
 def shapes(s: ModelSpec) -> Shapes:
     """The tensors of the plan."""
-    return model_shapes(s, pre_norms, attention, attention_bias, stacked_ffn)
+    return model_shapes(s, pre_norms, attention, attention_bias, stacked_ffn, other_bias)
 
 
 def layers(b: Builder) -> Buf:
@@ -40,9 +48,10 @@ def layers(b: Builder) -> Buf:
         biased = HeadOps(bias=qkv_bias(s, i))
         heads = b.qkv(x, w + "attn_norm.weight", qkv_names(s, i), i, biased)
         b.attend(heads, att, i)
-        b.project_add(att, w + "attn_output.weight", x, Phase.OUT, w + "ffn_norm.weight")
-        b.gated(x, w + "ffn_norm.weight", [w + "ffn_up.weight"], ffn)
-        b.project_add(ffn, w + "ffn_down.weight", x, Phase.FFN, next_gain(s, i))
+        biased_add(b, att, w + "attn_output", x, Phase.OUT, w + "ffn_norm.weight")
+        gate_up = [w + "ffn_up.weight"]
+        b.gated(x, w + "ffn_norm.weight", gate_up, ffn, bias=inner_bias(s, i))
+        biased_add(b, ffn, w + "ffn_down", x, Phase.FFN, next_gain(s, i))
     return x
 
 

@@ -1,20 +1,13 @@
-"""Qwen2, Qwen2.5: a llama with biases on queries, keys and values; pairs rotate by halves."""
+"""Qwen2, Qwen2.5: a llama whose pairs rotate by halves; queries, keys and values have biases."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..container import Container
-from ..heads import HeadOps
 from ..keys import Keys
-from ..plan import Buf, Phase
-from ..shapes import Shapes, attention, attention_bias, gated_ffn, model_shapes, pre_norms
 from ..spec_common import common_spec, refuse_experts
 from ..spec_model import ModelSpec
-from .family import Family, next_gain, qkv_bias, qkv_names
-
-if TYPE_CHECKING:
-    from ..builder import Builder
+from . import llama
+from .family import Family
 
 
 def spec(c: Container, k: Keys) -> ModelSpec:
@@ -23,25 +16,4 @@ def spec(c: Container, k: Keys) -> ModelSpec:
     return common_spec(c, k, "halves")
 
 
-def shapes(s: ModelSpec) -> Shapes:
-    """The tensors of the plan."""
-    return model_shapes(s, pre_norms, attention, attention_bias, gated_ffn)
-
-
-def layers(b: Builder) -> Buf:
-    """Embedding and all layers."""
-    s = b.spec
-    x = b.buf("x", s.n_embd)
-    b.embed(x, "token_embd.weight", "blk.0.attn_norm.weight")
-    for i in range(s.n_layer):
-        w, att, ffn = f"blk.{i}.", b.heads_buf(i), b.ffn_buf(i)
-        biased = HeadOps(bias=qkv_bias(s, i))
-        heads = b.qkv(x, w + "attn_norm.weight", qkv_names(s, i), i, biased)
-        b.attend(heads, att, i)
-        b.project_add(att, w + "attn_output.weight", x, Phase.OUT, w + "ffn_norm.weight")
-        b.gated(x, w + "ffn_norm.weight", [w + "ffn_gate.weight", w + "ffn_up.weight"], ffn)
-        b.project_add(ffn, w + "ffn_down.weight", x, Phase.FFN, next_gain(s, i))
-    return x
-
-
-FAMILY = Family(spec, shapes, layers)
+FAMILY = Family(spec, llama.FAMILY.shapes, llama.FAMILY.layers)

@@ -15,11 +15,12 @@ from ..shapes import (
     gated_ffn,
     head_norms,
     model_shapes,
+    other_bias,
     pre_norms,
 )
 from ..spec_common import common_spec, refuse_experts
 from ..spec_model import ModelSpec
-from .family import Family, next_gain, qkv_bias, qkv_names
+from .family import Family, biased_add, inner_bias, next_gain, qkv_bias, qkv_names
 
 if TYPE_CHECKING:
     from ..builder import Builder
@@ -33,7 +34,9 @@ def spec(c: Container, k: Keys) -> ModelSpec:
 
 def shapes(s: ModelSpec) -> Shapes:
     """The tensors of the plan."""
-    return model_shapes(s, pre_norms, attention, attention_bias, head_norms, gated_ffn)
+    return model_shapes(
+        s, pre_norms, attention, attention_bias, head_norms, gated_ffn, other_bias
+    )
 
 
 def layers(b: Builder) -> Buf:
@@ -46,9 +49,10 @@ def layers(b: Builder) -> Buf:
         normed = HeadOps(qkv_bias(s, i), w + "attn_q_norm.weight", w + "attn_k_norm.weight")
         heads = b.qkv(x, w + "attn_norm.weight", qkv_names(s, i), i, normed)
         b.attend(heads, att, i)
-        b.project_add(att, w + "attn_output.weight", x, Phase.OUT, w + "ffn_norm.weight")
-        b.gated(x, w + "ffn_norm.weight", [w + "ffn_gate.weight", w + "ffn_up.weight"], ffn)
-        b.project_add(ffn, w + "ffn_down.weight", x, Phase.FFN, next_gain(s, i))
+        biased_add(b, att, w + "attn_output", x, Phase.OUT, w + "ffn_norm.weight")
+        gate_up = [w + "ffn_gate.weight", w + "ffn_up.weight"]
+        b.gated(x, w + "ffn_norm.weight", gate_up, ffn, bias=inner_bias(s, i))
+        biased_add(b, ffn, w + "ffn_down", x, Phase.FFN, next_gain(s, i))
     return x
 
 
