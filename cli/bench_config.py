@@ -81,6 +81,7 @@ def defaults(path: Path, table: Mapping[str, Any], command: click.Command) -> di
         if key == MODELS:
             if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
                 raise UsageError(f"{path}: {key} must hold tables, [synthetic.NAME]")
+            check_shapes(path, value)
             out[key] = value
             continue
         if key == "tests":
@@ -104,7 +105,23 @@ def checked(path: Path, key: str, value: Any, option: click.Option) -> Any:
         return found if option.multiple else ",".join(found)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise UsageError(f"{path}: {key} must be one value, it is {value!r}")
-    return value
+    try:
+        # as text, for click would take 2.5 for 2
+        option.type.convert(str(value), option, None)
+    except click.BadParameter as e:
+        raise UsageError(f"{path}: {key}: {e.message}") from e
+    return str(value)
+
+
+def check_shapes(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """UsageError for a key of a random model that is wrong, also of one that is not measured."""
+    from ..engine.synthetic_shape import Shape
+
+    for name, table in tables.items():
+        try:
+            Shape.of(name, table)
+        except UsageError as e:
+            raise UsageError(f"{path}: {e}") from e
 
 
 def words(path: Path, key: str, value: Any) -> list[str]:

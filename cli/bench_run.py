@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from ..engine.effect import oddities
 from ..engine.errors import UsageError
@@ -22,6 +22,7 @@ from .loading import Model, describe, load
 from .output import StatusLine, note, warn
 from .profile_table import Phases, phase_table
 from .results import Result, Setup, record
+from .saved import SavedFile
 
 if TYPE_CHECKING:
     from ..engine.bench_tests import Test
@@ -48,7 +49,7 @@ class Bench:
         self.done: list[Result] = []
         self.status = StatusLine()
         self.outputs = [make_output(options["output"], write, arms, self.records)]
-        self.files: list[TextIO] = []
+        self.files: list[SavedFile] = []
         if options["output_err"]:
             self.outputs.append(make_output(options["output_err"], note, arms, self.records))
         if options["save"]:
@@ -58,17 +59,8 @@ class Bench:
         """A file in the format that its name asks for. UsageError when it cannot be written."""
         if path.suffix not in SUFFIXES:
             raise UsageError(f"--save {path}: the name must end in {', '.join(SUFFIXES)}")
-        try:
-            file = path.open("w", encoding="utf-8")
-        except OSError as e:
-            raise UsageError(f"--save {path}: {e.strerror}") from e
-        self.files.append(file)
-
-        def write_line(text: str) -> None:
-            file.write(text + "\n")
-            file.flush()
-
-        return make_output(SUFFIXES[path.suffix], write_line, self.arms, self.records)
+        self.files.append(SavedFile(path))
+        return make_output(SUFFIXES[path.suffix], self.files[-1].write, self.arms, self.records)
 
     # --- running -------------------------------------------------------------------------------
 

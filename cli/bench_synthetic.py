@@ -53,8 +53,17 @@ def export(paths: list[Path], target: Path, own: Mapping[str, Any]) -> int:
     """Write the one synthetic model as a GGUF file."""
     if len(paths) != 1 or not str(paths[0]).startswith(PREFIX):
         raise UsageError("--export writes one synthetic model: -m synthetic:NAME")
+    if target.suffix != ".gguf":
+        raise UsageError(f"--export {target}: the name must end in .gguf")
+    if target.exists():
+        raise UsageError(f"--export {target}: it is there already, and is not overwritten")
     with open_any(paths[0], own) as model:
         container = model.container
         assert isinstance(container, Synthetic)
-        note(f"{target}: {size(container.export(target))}")
+        try:
+            written = container.export(target)
+        except BaseException:  # Ctrl-C too: half a model is none
+            target.unlink(missing_ok=True)
+            raise
+        note(f"{target}: {size(written)}")
     return 0

@@ -141,6 +141,20 @@ def test_wrong_arguments(tiny: Path) -> None:
         assert says in r.stderr
 
 
+def test_saved_files_stay_until_there_is_a_result(
+    script: Script, tiny: Path, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old.json", tmp_path / "new.json"
+    old.write_text("what was")
+    script.lose_prefill = 0
+    for path in (old, new):
+        assert invoke("bench", tiny, "pp4", "-r", 1, "--save", path).exit_code == 1
+    assert old.read_text() == "what was" and not new.exists()
+    script.lose_prefill = None
+    assert invoke("bench", tiny, "pp4", "-r", 1, "--save", old).exit_code == 0
+    assert [r["test"] for r in json.loads(old.read_text())] == ["pp4"]
+
+
 @pytest.mark.parametrize(("fault", "rows_left"), [("lose_prefill", 0), ("lose_decode", 1)])
 def test_a_failed_device_has_no_row(
     script: Script, tiny: Path, fault: str, rows_left: int

@@ -132,8 +132,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     r = invoke("bench", "--config", path, "--export", out)
     assert (r.exit_code, r.stdout) == (0, "")
     assert model_spec(open_model(out)).n_layer == 2
+    again = invoke("bench", "--config", path, "--export", out)
+    assert (again.exit_code, "is there already" in again.stderr) == (2, True)
     for args, says in (
         (("-m", "synthetic:tiny"), "did you mean tiny-q4_k?"), (("--export", out), "--export"),
+        (("-m", "synthetic:tiny-q4_k", "--export", tmp_path / "x.bin"), "must end in .gguf"),
         (("-m", "synthetic:tiny-q4_k", "--export", tmp_path / "no/x.gguf"), "No such file"),
     ):  # fmt: skip
         r = invoke("bench", "pp1", *args)

@@ -1,0 +1,35 @@
+"""`--save`: a file of results, which an older one of its name gives way to only for a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..engine.errors import UsageError
+
+
+class SavedFile:
+    """Opened at once, so that a name that cannot be written is refused before hours of work."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises UsageError."""
+        self.path = path
+        try:
+            self._new = not path.exists()
+            self._file = path.open("a", encoding="utf-8")
+        except OSError as e:
+            raise UsageError(f"--save {path}: {e.strerror}") from e
+        self._begun = False
+
+    def write(self, text: str) -> None:
+        """One more line, flushed; the first one empties the file."""
+        if not self._begun and self.path.is_file():  # no pipe
+            self._file.truncate(0)
+        self._begun = True
+        self._file.write(text + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close it; without a result no new file is left behind."""
+        self._file.close()
+        if self._new and not self._begun:
+            self.path.unlink(missing_ok=True)
