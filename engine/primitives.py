@@ -111,7 +111,7 @@ def all_primitives() -> list[Primitive]:
     from . import (
         primitives_attention,
         primitives_experts,
-        primitives_latent,
+        primitives_latent_token,
         primitives_products,
         primitives_rest,
         primitives_rotation,
@@ -119,6 +119,6 @@ def all_primitives() -> list[Primitive]:
 
     return [
         *primitives_products.PRIMITIVES, *primitives_experts.PRIMITIVES,
-        *primitives_latent.PRIMITIVES, *primitives_rotation.PRIMITIVES,
+        *primitives_latent_token.PRIMITIVES, *primitives_rotation.PRIMITIVES,
         *primitives_attention.PRIMITIVES, *primitives_rest.PRIMITIVES,
     ]  # fmt: skip

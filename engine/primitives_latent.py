@@ -30,8 +30,8 @@ from ..kernels.kernel import Kernel
 from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix, step_words
 from .harness_chain import Chain, Link, Output, chain_of
-from .primitives import Check, Limit, Primitive, fitting_rows, formats_of, normal, weight
-from .primitives_attention import ATTENTION, POSITIONS
+from .primitives import Check, fitting_rows, formats_of, normal, weight
+from .primitives_attention import POSITIONS
 from .primitives_products import EPS, groups
 
 SPLITS = 16
@@ -204,11 +204,15 @@ def preparation_checks(room: int) -> Iterator[Check]:
                         partial(preparation, int8, fmt, h, half), timed=h is LARGE)  # fmt: skip
 
 
+def latent_kernels(int8: bool) -> tuple[Kernel, ...]:
+    """Those of `absorbed`."""
+    return (mla_attention.KERNEL, QUERY[int8], *ABSORB[int8], VALUES[int8], ADD[int8])
+
+
 def latent_checks(room: int) -> Iterator[Check]:
     """Every format with 2,000 positions; other lengths; a few tokens at once."""
     for int8, i, fmt, h in kinds(QUERY):
-        others = (QUERY[int8], *ABSORB[int8], VALUES[int8], ADD[int8])
-        kernels = (mla_attention.KERNEL, *others)
+        kernels = latent_kernels(int8)
         for length in (1, 33, POSITIONS) if fmt == "Q4_K" else (POSITIONS,):
             half = (i + length) % 2 == 0
             name = f"{'int8' if int8 else 'f32'} {fmt} {h} T={length}"
@@ -218,8 +222,8 @@ def latent_checks(room: int) -> Iterator[Check]:
             if int8 and fmt in ("Q4_K", "Q4_0"):  # 64 heads and 16
                 kernel = mla_attention_coop.KERNEL
                 make = partial(absorbed, True, fmt, h, length, True, room, core=kernel)
-                yield Check(f"{name} on matrix cores", (kernel, *others), make, timed=h is LARGE,
-                            suits=partial(fits_token_cores, h))  # fmt: skip
+                yield Check(f"{name} on matrix cores", (kernel, *kernels[1:]), make,
+                            timed=h is LARGE, suits=partial(fits_token_cores, h))  # fmt: skip
     for n, h in ((2, SMALL), (2, LARGE), (11, LARGE)):
         for half in (True, False):
             name = f"prefill {h} S={n} T={POSITIONS} cache {'f16' if half else 'f32'}"
@@ -228,13 +232,3 @@ def latent_checks(room: int) -> Iterator[Check]:
         make = partial(prefill, mla_prefill_coop.KERNEL, h, n, POSITIONS, True)
         yield Check(f"prefill on matrix cores {h} S={n} T={POSITIONS}", (mla_prefill_coop.KERNEL,),
                     make, suits=partial(fits_cores, h))  # fmt: skip
-
-
-CHAINED = Limit("max rel", 1e-2, "norms behind products, and cache rows in float16 (1 in 2,048); "
-                "int8 activations may round either way")  # fmt: skip
-PRIMITIVES = (
-    Primitive("q-prep", "from the layer's input to rotated queries and cache rows", CHAINED,
-              preparation_checks),
-    Primitive("mla", "absorbed latent attention with its output projection", ATTENTION,
-              latent_checks),
-)  # fmt: skip

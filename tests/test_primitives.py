@@ -13,6 +13,7 @@ import pytest
 from kompute_llm.engine import primitives_attention as attention
 from kompute_llm.engine import primitives_experts as experts
 from kompute_llm.engine import primitives_latent as latent
+from kompute_llm.engine import primitives_latent_token as in_one
 from kompute_llm.engine import primitives_rotation as rotation
 from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
@@ -129,6 +130,31 @@ CHAINS: dict[str, Callable[[bool, np.random.Generator], Chain]] = {
 }
 
 
+IN_ONE: dict[str, Callable[[bool, np.random.Generator], Chain]] = {
+    "q-prep": lambda plain, rng: in_one.prepared(plain, "Q4_0", HEADS, 1, rng),
+    "mla": lambda plain, rng: in_one.projected(plain, "Q8_0", HEADS, 64, ROOM, rng),
+}
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize("name", IN_ONE)
+def test_latent_attention_in_one_dispatch_holds(vulkan: Device, name: str, plain: bool) -> None:
+    """The cache's row and the values count, and nothing behind the context is read."""
+    chain = IN_ONE[name](plain, np.random.default_rng(4))
+    if not all(can_run(vulkan, link.kernel) for link in chain.links):
+        pytest.skip(f"{vulkan.info.name} has no packed dot products")
+    k: Any = chain.operands["k"]
+    assert np.isnan(k[-1]).all() and chain.bytes < sum(v.nbytes for v in chain.operands.values())
+    got, want = Bound(vulkan, chain).run(), reference(chain)
+    floats, rounded = compare(chain, want, got)
+    limit = next(p.limit for p in PRIMITIVES if p.name == name)
+    assert not floats.note and floats.max_rel <= limit.value
+    assert not rounded.note and rounded.max_rel <= ROUNDED
+    row: Any = got["k"]
+    row[0 if name == "q-prep" else 63] = 0
+    assert compare(chain, want, got)[0].max_rel > limit.value
+
+
 @pytest.mark.parametrize("int8", [False, True])
 @pytest.mark.parametrize("name", TAILORED)
 def test_chains_hold_on_the_device(vulkan: Device, name: str, int8: bool) -> None:
@@ -161,6 +187,9 @@ def test_formats_and_shapes() -> None:
     for text in ("T=1 ", "T=33 ", "T=512 ", "window=512 T=2000 ", "ring=1088 T=2000 "):
         names = by_name["attention"]
         assert any(n.startswith("attention_short_q8") and text in n for n in names)
+    for text in ("Q3_K 20 heads 768/512+64", "Q4_K 64 heads 1536/512+64", "Q4_K 64 heads 2048/"):
+        for kernel in ("mla_token", "mla_token_plain"):
+            assert any(n.startswith(f"{kernel} {text}") for n in by_name["mla"])
     for text in ("K=1 ", "K=8 ", "K=32 "):
         assert any(text in name for name in by_name["experts"])
     assert set(formats_of(norm_matvec_q8.KERNEL)) == set(q8.FORMATS)
