@@ -36,6 +36,11 @@ class Ahead:
             device.closing.append(self.close)
         self._jobs: dict[tuple[Any, ...], Future[None]] = {}
 
+    @property
+    def works(self) -> bool:
+        """Whether anything that is added will be compiled."""
+        return self._pool is not None
+
     def add(self, kernel: Kernel, launch: Launch) -> None:
         """Compile this one when a thread is free, once."""
         key = _key(kernel, launch)

@@ -58,11 +58,12 @@ class Algorithms:
 
     def compile(self, plan: Plan) -> None:
         """Have the pipelines of a plan compiled in the background, for a short prompt too."""
-        for d in plan.dispatches if self._ahead else ():
+        if not self._ahead or not self._ahead.works:
+            return
+        for d in plan.dispatches:
             for rows in {min(n, plan.rows) for n in (FIRST, plan.rows)}:
                 launch = d.kernel.launch(d.operands, d.params, rows, self.device.limits)
-                if self._ahead:
-                    self._ahead.add(d.kernel, launch)
+                self._ahead.add(d.kernel, launch)
 
     def get(self, kernel: Kernel, launch: Launch, tensors: list[Any]) -> Any:
         """The algorithm for these bindings, compiled on the first request."""
