@@ -110,9 +110,8 @@ class Compiled:
         if spent is None:
             self._team.run(program.ops, len(program.dispatches))
             return
-        program.times[:] = 0
         self._team.run(program.ops, len(program.dispatches), program.times)
-        for d, nanoseconds in zip(program.dispatches, program.times[2:], strict=True):
+        for d, nanoseconds in zip(program.dispatches, np.diff(program.times[2:]), strict=True):
             spent[d.phase.value] += int(nanoseconds) * 1e-9
 
     def _refer(self, d: Dispatch) -> None:

@@ -80,8 +80,8 @@ class Team:
                 job.done.release()
 
     def run(self, ops: Words, count: int, times: Words | None = None) -> None:
-        """Replay the first `count` operations; `times` (2 spare words, then one per operation)
-        collects nanoseconds. After an exception in between, nothing runs any more."""
+        """Replay the first `count` operations; `times` (2 spare words, the start, then the end of
+        every operation) takes nanoseconds. After an exception in between, nothing runs any more."""
         self._wait()
         self._words[ABORT // 8] = 0
         done = threading.Lock()
@@ -117,7 +117,7 @@ class Program:
     ) -> None:
         self.dispatches = tuple(dispatches)
         self.ops = aligned(len(dispatches) * OP_WORDS)
-        self.times = np.zeros(len(dispatches) + 2, np.int64)
+        self.times = np.zeros(len(dispatches) + 3, np.int64)
         self._tables: dict[str, Words] = {}
         self._arrays = arrays
         floats = max(FAST[d.kernel.name].scratch(d.params) for d in dispatches)

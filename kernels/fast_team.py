@@ -87,10 +87,14 @@ def claim(team: int) -> int:
 
 
 @device
-def barrier(team: int, members: int) -> None:
-    """Wait until every member is here; the last one prepares the next operation."""
+def barrier(team: int, members: int, times: int, stamp: int) -> None:
+    """Wait until every member is here; the last one prepares the next operation, and writes the
+    time to `stamp` when `times`, two spare words, is not 0. One that waited may wake much later,
+    when the next operation is done already."""
     this = shared_load(team + ROUND)
     if fetch_add(team + ARRIVED, 1) == members - 1:
+        if times != 0:
+            store_word(stamp, nanoseconds(times))
         store_word(team + ARRIVED, 0)
         store_word(team + NEXT, 0)
         store_word(team + STOP, shared_load(team + ABORT))
@@ -106,18 +110,13 @@ def barrier(team: int, members: int) -> None:
 
 
 def replay(ops: int, count: int, times: int, team: int, me: int, members: int) -> None:
-    """Run `count` operations at `ops`; when `times` is not 0, member 0 adds each one's
-    nanoseconds to the words there (two spare words precede them). An abort ends it early."""
-    began = 0
+    """Run `count` operations at `ops`; when `times` is not 0, the words there are two spare ones,
+    the start and every operation's end in nanoseconds. An abort ends it early."""
     if times != 0 and me == 0:
-        began = nanoseconds(times)
+        store_word(times + 16, nanoseconds(times))
     for i in range(count):
         at = ops + i * (8 * OP_WORDS)
         call_address(load_word(at), at + 8, team, me, members)
-        barrier(team, members)
+        barrier(team, members, times, times + 24 + 8 * i)
         if load_word(team + STOP) != 0:
             return
-        if times != 0 and me == 0:
-            now = nanoseconds(times)
-            store_word(times + 16 + 8 * i, load_word(times + 16 + 8 * i) + now - began)
-            began = now
