@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -112,7 +113,10 @@ class Result:
 
 
 def model_type(model: Model) -> str:
-    """Architecture, size and file type as llama-bench words them: "llama 8B Q4_K - Medium"."""
+    """Architecture, size and file type as llama-bench words them: "llama 8B Q4_K - Medium".
+
+    Where no file type is known, as in int containers, the format that most bytes have.
+    """
     from gguf import LlamaFileType
 
     metadata, spec = model.container.metadata, model.spec
@@ -120,12 +124,22 @@ def model_type(model: Model) -> str:
     try:
         name = LlamaFileType(int(metadata["general.file_type"])).name
     except (KeyError, ValueError, TypeError):
-        return f"{spec.arch} {label}"
+        return f"{spec.arch} {label} {most_used(model)}"
     name = name.removeprefix("MOSTLY_").replace("ALL_F32", "all F32")
     base, _, mix = name.rpartition("_")
     if mix in SIZES and "_K" in base:
         name = f"{base} - {SIZES[mix]}"
     return f"{spec.arch} {label} {name}"
+
+
+def most_used(model: Model) -> str:
+    """The format of weights that most bytes of a model have."""
+    from ..engine.blocks import BY_TYPE
+
+    found: defaultdict[int, int] = defaultdict(int)
+    for t in model.container.tensors.values():
+        found[t.type_id] += t.nbytes
+    return BY_TYPE[max(found, key=lambda kind: found[kind])].name
 
 
 def record(result: Result) -> dict[str, Any]:
