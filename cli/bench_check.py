@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine import choice
-from ..engine.errors import NumericError, UsageError
+from ..engine.errors import FileError, NumericError, UsageError
 from .bench_options import Arm
 from .bench_synthetic import open_any
 
@@ -30,13 +30,14 @@ def check_arms(arms: Sequence[Arm], synthetic: Mapping[str, Any]) -> None:
 
 
 def drawable(options: dict[str, Any]) -> None:
-    """UsageError for names of files that --report and --plot cannot write."""
+    """UsageError for names of files that --report and --plot have no format for, FileError for a
+    folder that is not there."""
     for name, suffixes in (("report", (".html", ".htm")), ("plot", (".svg", ".png"))):
         if options[name] and Path(options[name]).suffix not in suffixes:
             raise UsageError(f"--{name} {options[name]}: the name must end in "
                              f"{' or '.join(suffixes)}")  # fmt: skip
         if options[name] and not Path(options[name]).expanduser().absolute().parent.is_dir():
-            raise UsageError(f"--{name} {options[name]}: there is no such folder")
+            raise FileError(f"--{name} {options[name]}: there is no such folder")
     if str(options["plot"]).endswith(".png") and importlib.util.find_spec("matplotlib") is None:
         raise UsageError("--plot FILE.png needs matplotlib (pip install matplotlib); .svg needs "
                          "nothing")  # fmt: skip

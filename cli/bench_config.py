@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError, UsageError
 from .options import choose_model
 
 FOLDER = Path(__file__).resolve().parent.parent / "bench_configs"
@@ -32,25 +32,25 @@ def shipped() -> dict[str, Path]:
 
 
 def find(name: str) -> Path:
-    """A path, or the name of a shipped file. UsageError names what there is."""
+    """A path, or the name of a shipped file. FileError names what there is."""
     path = Path(name).expanduser()
     if path.suffix == ".toml" or path.exists():
         return path
     known = shipped()
     if name not in known:
-        raise UsageError(f"--config {name}: no such file, and the shipped ones are: "
-                         f"{', '.join(known) or 'none'}")  # fmt: skip
+        raise FileError(f"--config {name}: no such file, and the shipped ones are: "
+                        f"{', '.join(known) or 'none'}")  # fmt: skip
     return known[name]
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The table of a file. Raises UsageError for what is no TOML."""
+    """The table of a file. Raises FileError for what is no TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
-        raise UsageError(f"{path}: {e.strerror}") from e
+        raise FileError(f"{path}: {e.strerror}") from e
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise UsageError(f"{path}: {e}") from e
+        raise FileError(f"{path}: {e}") from e
 
 
 def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -63,7 +63,7 @@ def load_config(ctx: click.Context, param: click.Parameter, value: str | None) -
 
 
 def defaults(path: Path, table: Mapping[str, Any], command: click.Command) -> dict[str, Any]:
-    """Defaults by parameter name. UsageError names a key that no option has, or a wrong type."""
+    """Defaults by parameter name. FileError names a key that no option has, or a wrong type."""
     options = {
         p.name: p for p in command.params
         if isinstance(p, click.Option) and p.name not in NOT_FOR_FILES
@@ -75,17 +75,18 @@ def defaults(path: Path, table: Mapping[str, Any], command: click.Command) -> di
         if key not in keys:
             close = difflib.get_close_matches(key, keys, 1, 0.5)
             hint = f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(keys)}"
-            raise UsageError(f"{path}: unknown key '{key}'{hint}")
+            raise FileError(f"{path}: unknown key '{key}'{hint}")
         if key in TEXT_KEYS:
             continue
         if key == MODELS:
             if not isinstance(value, dict) or not all(isinstance(v, dict) for v in value.values()):
-                raise UsageError(f"{path}: {key} must hold tables, [synthetic.NAME]")
+                raise FileError(f"{path}: {key} must hold tables, [synthetic.NAME]")
             check_shapes(path, value)
             out[key] = value
             continue
         if key == "tests":
             out["tests"] = words(path, key, value)
+            check_tests(path, out["tests"])
             continue
         option = options[RENAMED.get(key, key)]
         out[str(option.name)] = checked(path, key, value, option)
@@ -98,37 +99,54 @@ def checked(path: Path, key: str, value: Any, option: click.Option) -> Any:
     """A value as the command line would give it."""
     if option.is_flag:
         if not isinstance(value, bool):
-            raise UsageError(f"{path}: {key} must be true or false, it is {value!r}")
+            raise FileError(f"{path}: {key} must be true or false, it is {value!r}")
         return value
     if option.multiple or key == "record":
         found = words(path, key, value)
-        return found if option.multiple else ",".join(found)
+        found = found if option.multiple else [",".join(found)]
+        for word in found:
+            convertible(path, key, word, option)
+        return found if option.multiple else found[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UsageError(f"{path}: {key} must be one value, it is {value!r}")
-    try:
-        # as text, for click would take 2.5 for 2
-        option.type.convert(str(value), option, None)
-    except click.BadParameter as e:
-        raise UsageError(f"{path}: {key}: {e.message}") from e
+        raise FileError(f"{path}: {key} must be one value, it is {value!r}")
+    convertible(path, key, str(value), option)  # as text, for click would take 2.5 for 2
     return str(value)
 
 
+def convertible(path: Path, key: str, text: str, option: click.Option) -> None:
+    """FileError for what the option does not take."""
+    try:
+        option.type.convert(text, option, None)
+    except click.BadParameter as e:
+        raise FileError(f"{path}: {key}: {e.message}") from e
+
+
+def check_tests(path: Path, tests: Sequence[str]) -> None:
+    """FileError for a name that is no test."""
+    from ..engine.bench_tests import parse_tests
+
+    try:
+        parse_tests(tests)
+    except UsageError as e:
+        raise FileError(f"{path}: {e}") from e
+
+
 def check_shapes(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """UsageError for a key of a random model that is wrong, also of one that is not measured."""
+    """FileError for a key of a random model that is wrong, also of one that is not measured."""
     from ..engine.synthetic_shape import Shape
 
     for name, table in tables.items():
         try:
             Shape.of(name, table)
         except UsageError as e:
-            raise UsageError(f"{path}: {e}") from e
+            raise FileError(f"{path}: {e}") from e
 
 
 def words(path: Path, key: str, value: Any) -> list[str]:
     """A list of strings and numbers, or one of them."""
     items = value if isinstance(value, list) else [value]
     if not items or any(isinstance(i, bool) or not isinstance(i, str | int) for i in items):
-        raise UsageError(f"{path}: {key} must be a list of names or numbers, it is {value!r}")
+        raise FileError(f"{path}: {key} must be a list of names or numbers, it is {value!r}")
     return [str(i) for i in items]
 
 

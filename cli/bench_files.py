@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError
 
 Row = dict[str, Any]
 # What makes two results comparable at all
@@ -25,49 +25,49 @@ QUIET = frozenset((
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The results of a JSON or JSON lines file. Raises UsageError."""
+    """The results of a JSON or JSON lines file. Raises FileError."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as e:
-        raise UsageError(f"{path}: {e.strerror}") from e
+        raise FileError(f"{path}: {e.strerror}") from e
     except UnicodeDecodeError as e:
-        raise UsageError(f"{path}: {e}") from e
+        raise FileError(f"{path}: {e}") from e
     try:
         found = json.loads(text)
     except ValueError:
         try:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         except ValueError as e:
-            raise UsageError(f"{path}: neither JSON nor JSON lines ({e})") from e
+            raise FileError(f"{path}: neither JSON nor JSON lines ({e})") from e
     rows = found if isinstance(found, list) else [found]
     for row in rows:
         check(path, row)
     if not rows:
-        raise UsageError(f"{path}: no results")
+        raise FileError(f"{path}: no results")
     return rows
 
 
 def check(path: Path, row: Any) -> None:
-    """Raise UsageError for what is no result with samples."""
+    """Raise FileError for what is no result with samples."""
     if not isinstance(row, dict):
-        raise UsageError(f"{path}: a result must be an object, it is {row!r:.60}")
+        raise FileError(f"{path}: a result must be an object, it is {row!r:.60}")
     missing = [name for name in (*TEST, "model_type", "samples_ns") if name not in row]
     if missing:
-        raise UsageError(f"{path}: a result without {', '.join(missing)}; 'bench -o json' has it")
+        raise FileError(f"{path}: a result without {', '.join(missing)}; 'bench -o json' has it")
     odd = next((n for n in (*SAME, *SETTINGS) if isinstance(row.get(n), list | dict)), None)
     if odd or not isinstance(row["model_type"], str):
         odd = odd or "model_type"
-        raise UsageError(f"{path}: a result with {odd} {row[odd]!r:.60}")
+        raise FileError(f"{path}: a result with {odd} {row[odd]!r:.60}")
     samples = row["samples_ns"]
     good = isinstance(samples, list) and samples and all(
         isinstance(s, int | float) and 0 < s < LONGEST for s in samples
     )  # fmt: skip
     sizes = [row[n] for n in TEST]
     if not good or any(type(n) is not int or not 0 <= n < LONGEST for n in sizes):
-        raise UsageError(f"{path}: a result with samples {samples!r:.60} of {sizes!r:.60} tokens "
-                         f"({', '.join(TEST)})")  # fmt: skip
+        raise FileError(f"{path}: a result with samples {samples!r:.60} of {sizes!r:.60} tokens "
+                        f"({', '.join(TEST)})")  # fmt: skip
     if not tokens(row):
-        raise UsageError(f"{path}: a result of no tokens")
+        raise FileError(f"{path}: a result of no tokens")
 
 
 def tokens(row: Row) -> int:
@@ -87,20 +87,23 @@ def name_of(row: Row) -> str:
     return "+".join(parts) + (f" @ d{row['n_depth']}" if row["n_depth"] else "")
 
 
-def labels(rows: Sequence[Row], also: Sequence[str] = ()) -> list[str]:
-    """A name of each row: its test, with the model, device and settings where they vary.
-
-    `also`: settings that are not to be named, as they are shown beside the name.
-    """
-    names = [n for n in ("model_type", "gpu_info", *SETTINGS) if n not in also]
+def distinctions(rows: Sequence[Row]) -> list[str]:
+    """What tells the row of a test from others of it: model, device and settings, as they vary."""
+    names = ("model_type", "gpu_info", *SETTINGS)
     varied = [n for n in names if len({key(r, (n,)) for r in rows}) > 1]
+    plain = ("model_type", "gpu_info", "record")
 
-    def words(row: Row) -> list[str]:
-        plain = ("model_type", "gpu_info", "record")
-        found = [str(row.get(n, "")) if n in plain else f"{n} {row.get(n, '')}" for n in varied]
-        return [w or "CPU" for w in found]
+    def word(row: Row, name: str) -> str:
+        value = str(row.get(name, ""))
+        return value or "CPU" if name in plain else f"{name} {value}"
 
-    return [", ".join((name_of(r), *words(r))) for r in rows]
+    return [", ".join(word(r, n) for n in varied) for r in rows]
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """A name of each row: its test, and what distinguishes it."""
+    found = zip(rows, distinctions(rows), strict=True)
+    return [", ".join(filter(None, (name_of(r), words))) for r, words in found]
 
 
 def key(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
@@ -112,7 +115,7 @@ def matched(a: Sequence[Row], b: Sequence[Row], anyway: bool) -> list[tuple[Row,
     """Pairs of results of one test, model and device, in a's order.
 
     Settings may differ where they are not needed to tell the rows of a file apart. Raises
-    UsageError for runs that are not alike; with `anyway` only the tests must be.
+    FileError for runs that are not alike; with `anyway` only the tests must be.
     """
     alike = TEST if anyway else (*TEST, *SAME)
     for more in (SETTINGS, SAME):
@@ -122,7 +125,7 @@ def matched(a: Sequence[Row], b: Sequence[Row], anyway: bool) -> list[tuple[Row,
     pairs = [(r, others[key(r, alike)]) for r in a if key(r, alike) in others]
     if len(pairs) == len(a) == len(b) or (anyway and pairs):
         return pairs
-    raise UsageError(
+    raise FileError(
         f"the runs are not alike: {unlike(a, b)} (--anyway compares what they have in common)"
     )
 

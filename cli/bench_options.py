@@ -165,10 +165,12 @@ def chosen_tests(args: Iterable[str], options: dict[str, Any]) -> list[Test]:
 
 
 def models(args: Iterable[str], options: dict[str, Any]) -> list[Path]:
-    """The models of -m and of arguments that are no tests, or the demo model."""
+    """The models of -m and of arguments that are no tests, or the demo model. UsageError for a word
+    that is neither a test nor a file, nor looks like the path of one."""
     paths = list(args)
     for path in paths:
-        if not path.startswith("synthetic:") and not os.path.exists(os.path.expanduser(path)):
+        spelt = path.startswith("synthetic:") or path.endswith(".gguf") or os.sep in path
+        if not spelt and not os.path.exists(os.path.expanduser(path)):
             raise UsageError(f"{path!r} is neither a test (pp512, tg128) nor a model file")
     return [choose_model(p) for p in [*options["model"], *paths]] or [choose_model(None)]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError, UsageError
 from ..engine.stats import summarize
 from .bench_files import Row, name_of, rates
 
 
 def draw(path: Path, rows: Sequence[Row]) -> None:
-    """Median t/s of every test with the range of its samples. UsageError without matplotlib."""
+    """Median t/s of every test with the range of its samples. Raises UsageError without
+    matplotlib, FileError where the file cannot be written."""
     try:
         import matplotlib
     except ImportError as e:
@@ -34,6 +35,6 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     try:
         figure.savefig(path)
     except OSError as e:
-        raise UsageError(f"--plot {path}: {e.strerror}") from e
+        raise FileError(f"--plot {path}: {e.strerror}") from e
     finally:
         plt.close(figure)

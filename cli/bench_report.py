@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.effect import oddities
-from ..engine.errors import UsageError
+from ..engine.errors import FileError
 from ..engine.stats import summarize
 from . import svg
-from .bench_files import SETTINGS, Row, name_of, rates
+from .bench_files import SETTINGS, Row, distinctions, labels, name_of, rates
 
 STYLE = """
 :root { --ink: #222; --page: #fff; --soft: #777; --rule: #ddd; }
@@ -21,8 +21,8 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
   max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
-table { border-collapse: collapse; display: block; overflow-x: auto; }
-th, td { padding: .25rem .7rem; border-bottom: 1px solid var(--rule); text-align: right;
+table { border-collapse: collapse; display: block; overflow-x: auto; font-size: .9em; }
+th, td { padding: .2rem .5rem; border-bottom: 1px solid var(--rule); text-align: right;
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 svg { max-width: 100%; height: auto; }
@@ -33,25 +33,17 @@ INK = ("text{font:12px system-ui,sans-serif;fill:var(--ink);stroke:none}"
 
 
 def write_text(path: Path, text: str, what: str) -> None:
-    """Write a file. Raises UsageError when that fails."""
+    """Write a file. Raises FileError when that fails."""
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as e:
-        raise UsageError(f"{what} {path}: {e.strerror}") from e
-
-
-def series_of(row: Row) -> str:
-    """What distinguishes a row's curve: model, device and settings."""
-    parts = [str(row["model_type"]), str(row.get("gpu_info") or row.get("backends", ""))]
-    parts += [f"{n} {row[n]}" for n in ("type_k", "type_v") if row.get(n, "f16") != "f16"]
-    parts += [str(row[n]) for n, usual in (("math", "auto"), ("record", "reuse"))
-              if row.get(n, usual) != usual]  # fmt: skip
-    return ", ".join(p for p in parts if p)
+        raise FileError(f"{what} {path}: {e.strerror}") from e
 
 
 def curves(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """(title, picture) of t/s over the prompt's length and over the depth, where there are any."""
     out = []
+    named = list(zip(rows, distinctions(rows), strict=True))
     for title, keep, across in (
         ("Prompt processing over the length", lambda r: not r["n_gen"], "n_prompt"),
         ("Prompt processing over the depth", lambda r: not r["n_gen"], "n_depth"),
@@ -59,40 +51,28 @@ def curves(rows: Sequence[Row]) -> list[tuple[str, str]]:
     ):
         fixed = "n_depth" if across == "n_prompt" else "n_prompt"
         found: dict[str, list[tuple[float, float]]] = {}
-        for r in filter(keep, rows):
-            other = r[fixed] if r[fixed] and r["n_prompt"] else 0
-            label = series_of(r) + (f", {fixed[2:]} {other}" if other else "")
-            found.setdefault(label, []).append((r[across], summarize(rates(r)).median))
+        for r, label in ((r, label) for r, label in named if keep(r)):
+            other = f"{fixed[2:]} {r[fixed]}" if r[fixed] and r["n_prompt"] else ""
+            name = ", ".join(filter(None, (label, other))) or "default"
+            found.setdefault(name, []).append((r[across], summarize(rates(r)).median))
         drawn = [(n, p) for n, p in found.items() if len({x for x, _ in p}) > 1]
         if drawn:
             label = "tokens of the prompt" if across == "n_prompt" else "tokens before"
-            out.append((title, svg.lines(short_names(drawn), label, "t/s")))
+            out.append((title, svg.lines(drawn, label, "t/s")))
     return out
-
-
-def short_names(
-    drawn: Sequence[tuple[str, list[tuple[float, float]]]]
-) -> list[tuple[str, list[tuple[float, float]]]]:
-    """Series without the words that all of them share."""
-    words = [name.split(", ") for name, _ in drawn]
-    shared = set.intersection(*map(set, words)) if len(words) > 1 else set()
-    if not shared:
-        return list(drawn)
-    return [(", ".join(w for w in ws if w not in shared) or "default", points)
-            for ws, (_, points) in zip(words, drawn, strict=True)]  # fmt: skip
 
 
 def phase_pictures(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Bars of every profiled test, milliseconds against floors."""
     out = []
-    for r in rows:
+    for r, name in zip(rows, labels(rows), strict=True):
         if "profile" not in r:
             continue
         phases: dict[str, dict[str, Any]] = r["profile"]["phases"]
         bars = [(n, p["seconds"] * 1e3, p["floor_s"] * 1e3 if p.get("floor_s") else None)
                 for n, p in phases.items()]  # fmt: skip
         bars.append(("host", r["profile"]["host_s"] * 1e3, None))
-        out.append((f"{name_of(r)}: phases", svg.bars(bars, "ms", f"phases of {name_of(r)}")))
+        out.append((f"{name}: phases", svg.bars(bars, "ms", f"phases of {name}")))
     return out
 
 
@@ -130,8 +110,8 @@ def page(rows: Sequence[Row]) -> str:
                      "operations and dispatches take on this device (bench --roof); in brackets "
                      "floor / time.</p>")  # fmt: skip
     parts.append("<h2>Repetitions</h2>" + repetitions(rows))
-    for r in rows:
-        parts += [f'<p class="note">{escape(name_of(r))}: {escape(t)}</p>'
+    for r, name in zip(rows, labels(rows), strict=True):
+        parts += [f'<p class="note">{escape(name)}: {escape(t)}</p>'
                   for t in oddities(rates(r))]  # fmt: skip
     body = "\n".join(parts)
     return (
@@ -144,7 +124,8 @@ def page(rows: Sequence[Row]) -> str:
 
 def repetitions(rows: Sequence[Row]) -> str:
     """All samples in percent of their median, oldest at the top of each row."""
-    return svg.dots([(name_of(r), rates(r)) for r in rows], "samples of every test")
+    named = zip(labels(rows), map(rates, rows), strict=True)
+    return svg.dots(list(named), "samples of every test")
 
 
 def plot(path: Path, rows: Sequence[Row]) -> None:

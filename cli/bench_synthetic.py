@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError, UsageError
 from ..engine.spec import model_spec
 from ..engine.synthetic import PREFIX, Synthetic
 from ..engine.synthetic_shape import Shape
@@ -56,7 +56,7 @@ def export(paths: list[Path], target: Path, own: Mapping[str, Any]) -> int:
     if target.suffix != ".gguf":
         raise UsageError(f"--export {target}: the name must end in .gguf")
     if target.exists():
-        raise UsageError(f"--export {target}: it is there already, and is not overwritten")
+        raise FileError(f"--export {target}: it is there already, and is not overwritten")
     with open_any(paths[0], own) as model:
         container = model.container
         assert isinstance(container, Synthetic)

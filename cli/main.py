@@ -1,6 +1,9 @@
 """The `kompute-llm` command: the group of subcommands, and errors turned into exit codes.
 
 0 success; 1 the work failed; 2 wrong usage; 130 Ctrl-C; 141 the reader of the output went away.
+What is wrong on the command line whatever files hold is wrong usage; a file that is not there,
+cannot be read or written, or holds what cannot be used is failed work, be it model, prompt,
+configuration, reference or result.
 Subcommands are imported when used, so that help comes at once.
 """
 

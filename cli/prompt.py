@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError, UsageError
 from .output import warn
 
 LARGEST = 64 << 20  # bytes; far beyond any context, and a guard against -f /dev/zero
@@ -15,8 +15,8 @@ LARGEST = 64 << 20  # bytes; far beyond any context, and a guard against -f /dev
 def read_prompt(prompt: str | None, file: str | None, dash: bool) -> str:
     """The prompt's text. Exactly one source: `prompt`, `file` ("-" is stdin), "-" or a pipe.
 
-    One newline at the end of a file or pipe is dropped. Raises UsageError without a source, with
-    two, or for one that is empty or not readable; `-p ""` alone may be empty.
+    One newline at the end of a file or pipe is dropped. Raises UsageError without a source or with
+    two, FileError for one that is empty or not readable; `-p ""` alone may be empty.
     """
     dash = dash or prompt == "-" or file == "-"
     sources = [prompt not in (None, "-"), file not in (None, "-"), dash]
@@ -34,11 +34,11 @@ def read_prompt(prompt: str | None, file: str | None, dash: bool) -> str:
 
 def _content(data: bytes, name: str) -> str:
     if len(data) > LARGEST:
-        raise UsageError(f"{name} is larger than {LARGEST >> 20} MiB: no context holds it")
+        raise FileError(f"{name} is larger than {LARGEST >> 20} MiB: no context holds it")
     text = decode(data, name)
     text = text.removesuffix("\n").removesuffix("\r")
     if not text:
-        raise UsageError(f"{name} is empty: no prompt")
+        raise FileError(f"{name} is empty: no prompt")
     return text
 
 
@@ -47,16 +47,16 @@ def _read_file(file: str) -> bytes:
         with open(Path(file).expanduser(), "rb") as f:
             return f.read(LARGEST + 1)
     except OSError as e:
-        raise UsageError(f"cannot read the prompt file {file}: {e.strerror}") from e
+        raise FileError(f"cannot read the prompt file {file}: {e.strerror}") from e
     except ValueError as e:  # a NUL in the name
-        raise UsageError(f"cannot read the prompt file {file!r}: {e}") from e
+        raise FileError(f"cannot read the prompt file {file!r}: {e}") from e
 
 
 def _read_stdin(explicit: bool) -> bytes:
     try:
         data = sys.stdin.buffer.read(LARGEST + 1)
     except OSError as e:  # a directory, or opened for writing only
-        raise UsageError(f"cannot read standard input: {e.strerror}") from e
+        raise FileError(f"cannot read standard input: {e.strerror}") from e
     if not data and not explicit:
         raise UsageError("no prompt: give -p TEXT, -f FILE or text on standard input")
     return data

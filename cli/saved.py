@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError
 
 
 class SavedFile:
     """Opened at once, so that a name that cannot be written is refused before hours of work."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UsageError."""
+        """Raises FileError."""
         self.path = path
         try:
             self._new = not path.exists()
             self._file = path.open("a", encoding="utf-8")
         except OSError as e:
-            raise UsageError(f"--save {path}: {e.strerror}") from e
+            raise FileError(f"--save {path}: {e.strerror}") from e
         self._begun = False
 
     def write(self, text: str) -> None:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError, UsageError
 from . import environment
 from .tables import markdown_row, markdown_rule, table
 
@@ -138,7 +138,8 @@ def record(r: CaseResult) -> dict[str, Any]:
 
 
 def targets(options: dict[str, Any]) -> dict[str, Path]:
-    """Files to write by format; UsageError, before anything runs, for those that cannot be."""
+    """Files to write by format. Raises, before anything runs, UsageError for names without a format
+    and FileError for files that cannot be written."""
     found = {name: Path(options[name]) for name in ("json", "markdown")
              if options[name] is not None}  # fmt: skip
     if options["output"] is not None:
@@ -151,19 +152,19 @@ def targets(options: dict[str, Any]) -> dict[str, Path]:
         found[kind] = path
     for path in found.values():
         if path.is_dir():
-            raise UsageError(f"{path} is a folder")
+            raise FileError(f"{path} is a folder")
         if not path.parent.is_dir():
-            raise UsageError(f"{path}: the folder {path.parent} does not exist")
+            raise FileError(f"{path}: the folder {path.parent} does not exist")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UsageError(f"{path} cannot be written")
+            raise FileError(f"{path} cannot be written")
     return found
 
 
 def write(report: Report, files: dict[str, Path]) -> None:
-    """Write the report; UsageError where that fails."""
+    """Write the report; FileError where that fails."""
     for kind, path in files.items():
         text = report.as_json() if kind == "json" else report.markdown()
         try:
             path.write_text(text, encoding="utf-8")
         except OSError as e:
-            raise UsageError(f"{path} cannot be written: {e.strerror}") from e
+            raise FileError(f"{path} cannot be written: {e.strerror}") from e

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.errors import UsageError
+from ..engine.errors import FileError
 from .interrupt import Interrupt
 from .loading import Model, describe, load, open_file
 from .output import StatusLine, note
@@ -34,9 +34,9 @@ class TextCheck:
         self.status = StatusLine()
         target = options["save_reference"]
         if target is not None and Path(target).is_dir():
-            raise UsageError(f"--save-reference {target}: {Path(target)} is a folder")
+            raise FileError(f"--save-reference {target}: {Path(target)} is a folder")
         if target is not None and not Path(target).parent.is_dir():
-            raise UsageError(f"{target}: the folder {Path(target).parent} does not exist")
+            raise FileError(f"{target}: the folder {Path(target).parent} does not exist")
 
     def run(self, report: Report, stop: Interrupt) -> None:
         """All of them, in the order of OPTIONS; files are read before weights are."""
@@ -49,8 +49,8 @@ class TextCheck:
             n_ctx = min(-(-longest // 256) * 256, model.spec.n_ctx_train)
             too_long = [len(p.ids) for p in prompts if len(p.ids) > n_ctx]
             if too_long:
-                raise UsageError(f"{given}: a prompt of {too_long[0]} ids exceeds the "
-                                 f"{n_ctx} positions of the model")  # fmt: skip
+                raise FileError(f"{given}: a prompt of {too_long[0]} ids exceeds the "
+                                f"{n_ctx} positions of the model")  # fmt: skip
             with self.loaded(model, n_ctx, stop) as runner:
                 if prompts:
                     self.compare(runner, prompts, report)
@@ -81,7 +81,7 @@ class TextCheck:
             self.text, add_special=True, parse_special=False
         )
         if len(ids) < 3:  # one less is predicted, and deviations need two
-            raise UsageError("--perplexity: the text has fewer than three tokens")
+            raise FileError("--perplexity: the text has fewer than three tokens")
         return ids
 
     def compare(self, runner: Runner, prompts: list[Any], report: Report) -> None:
@@ -125,5 +125,5 @@ def read_text(name: str) -> str:
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
     except OSError as e:
-        raise UsageError(f"--perplexity {name}: {e.strerror}") from e
+        raise FileError(f"--perplexity {name}: {e.strerror}") from e
     return raw.decode("utf-8", "replace")

@@ -22,7 +22,7 @@ from .convert_formats import Choice, IntTarget
 from .convert_manifest import ConvertError, Manifest, locked, open_manifest, write_file
 from .convert_shard import Errors, Job, write_shard
 from .convert_source import Source
-from .errors import UsageError
+from .errors import FileError, UsageError
 from .gguf_write import Row, file_bytes, header, pairs
 from .int_container import METADATA
 from .int_formats import SHAPES, STAMP, STAMP_LIMIT, FormatProblem, Sizes, infer
@@ -176,7 +176,7 @@ class Conversion:
 def _refuse_places(src: Path, dst: Path) -> None:
     """DST must be a folder of its own."""
     if dst.exists() and not dst.is_dir():
-        raise UsageError(f"{dst}: is a file; give a folder for the result")
+        raise FileError(f"{dst}: is a file; give a folder for the result")
     if dst.suffix in (".gguf", ".safetensors"):
         raise UsageError(f"{dst}: give a folder for the result, not a file")
     inside = src if src.is_dir() else src.parent

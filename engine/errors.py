@@ -16,9 +16,14 @@ class KomputeLLMError(Exception):
 
 
 class UsageError(KomputeLLMError):
-    """An option or argument has a value that cannot be used. Exit code 2."""
+    """An option or argument has a value that cannot be used, whatever files hold. Exit code 2."""
 
     exit_code = 2
+
+
+class FileError(KomputeLLMError):
+    """A file that was named (a prompt, configuration, result, reference) is not there, cannot be
+    read or written, or holds what cannot be used."""
 
 
 class ModelError(KomputeLLMError):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import UsageError
+from .errors import FileError
 from .runner import Runner
 
 Floats = npt.NDArray[np.float32]
@@ -47,17 +47,17 @@ class Agreement:
 
 
 def read(path: Path, n_vocab: int) -> list[Prompt]:
-    """The prompts of a reference file. UsageError where it does not fit the model or format."""
+    """The prompts of a reference file. FileError where it does not fit the model or format."""
     try:
         with np.load(path, allow_pickle=False) as data:
             names = [n for n in data.files if n.startswith("prompt_")]
             found = [_prompt(path, data, n.removeprefix("prompt_"), n_vocab) for n in names]
     except OSError as e:
-        raise UsageError(f"{path}: {e.strerror or e}") from e
+        raise FileError(f"{path}: {e.strerror or e}") from e
     except (ValueError, zipfile.BadZipFile, EOFError) as e:
-        raise UsageError(f"{path}: no archive of NumPy arrays ({e})") from e
+        raise FileError(f"{path}: no archive of NumPy arrays ({e})") from e
     if not found:
-        raise UsageError(f"{path}: holds no prompt_0 with ref_logits_0")
+        raise FileError(f"{path}: holds no prompt_0 with ref_logits_0")
     return found
 
 
@@ -67,16 +67,16 @@ def _prompt(
     ids = np.asarray(data[f"prompt_{number}"])
     name = f"ref_logits_{number}"
     if name not in data.files:
-        raise UsageError(f"{path}: prompt_{number} without {name}")
+        raise FileError(f"{path}: prompt_{number} without {name}")
     logits = np.asarray(data[name], np.float32)
     if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu":
-        raise UsageError(f"{path}: prompt_{number} must be a row of ids, it is {ids.dtype} of "
-                         f"shape {ids.shape}")  # fmt: skip
+        raise FileError(f"{path}: prompt_{number} must be a row of ids, it is {ids.dtype} of "
+                        f"shape {ids.shape}")  # fmt: skip
     if logits.shape != (ids.size, n_vocab):
-        raise UsageError(f"{path}: {name} has the shape {logits.shape}, the model needs "
-                         f"{(ids.size, n_vocab)}")  # fmt: skip
+        raise FileError(f"{path}: {name} has the shape {logits.shape}, the model needs "
+                        f"{(ids.size, n_vocab)}")  # fmt: skip
     if ids.min() < 0 or ids.max() >= n_vocab:
-        raise UsageError(f"{path}: prompt_{number} holds an id outside of 0 … {n_vocab - 1}")
+        raise FileError(f"{path}: prompt_{number} holds an id outside of 0 … {n_vocab - 1}")
     return Prompt([int(i) for i in ids], logits)
 
 
@@ -94,7 +94,7 @@ def save(path: Path, runner: Runner, seed: int, told: Callable[[str], None]) -> 
         with path.open("wb") as f:  # a name without .npz stays as it is
             np.savez(f, allow_pickle=False, **arrays)
     except OSError as e:
-        raise UsageError(f"{path} cannot be written: {e.strerror}") from e
+        raise FileError(f"{path} cannot be written: {e.strerror}") from e
     return lengths
 
 

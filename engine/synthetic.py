@@ -19,7 +19,7 @@ import numpy as np
 
 from .blocks import BY_TYPE, FORMATS, Bytes, Format, Matrix
 from .container import Container, open_model
-from .errors import UsageError
+from .errors import FileError, UsageError
 from .random_matrix import RandomMatrix, random_blocks
 from .synthetic_shape import Shape, tensors, write_header
 from .tensor import Tensor
@@ -83,7 +83,8 @@ class Synthetic(Container):
         self._folder.cleanup()
 
     def export(self, path: Path) -> int:
-        """Write the model as a GGUF file; returns its bytes. Raises UsageError."""
+        """Write the model as a GGUF file; returns its bytes. Raises UsageError for formats that
+        GGUF does not have, FileError where writing fails."""
         for name, fmt in self._foreign.items():
             raise UsageError(f"{path}: GGUF has no format {fmt.name}, which {name} has")
         try:
@@ -94,4 +95,4 @@ class Synthetic(Container):
                     f.write(self.raw(t).data)
             return path.stat().st_size
         except OSError as e:
-            raise UsageError(f"{path}: {e.strerror}") from e
+            raise FileError(f"{path}: {e.strerror}") from e

@@ -71,7 +71,7 @@ def test_jsonl_and_settings_that_tell_rows_apart(tmp_path: Path) -> None:
     assert [c[0] for c in cells(r.stdout)[1:]] == ["tg100, type_k f16", "tg100, type_k f32"]
     one = write(tmp_path / "one.json", rows[0])
     r = invoke("bench", "compare", one, b)
-    assert (r.exit_code, r.stdout) == (2, "")
+    assert (r.exit_code, r.stdout) == (1, "")
     assert "only the second has results of type_k 'f32'" in r.stderr
     assert len(cells(invoke("bench", "compare", one, b, "--anyway").stdout)) == 2
 
@@ -88,7 +88,7 @@ def test_unlike_runs_are_refused(change: dict[str, Any], says: str, tmp_path: Pa
     a = write(tmp_path / "a.json", result([1, 2]))
     b = write(tmp_path / "b.json", result([1, 2], **change))
     r = invoke("bench", "compare", a, b)
-    assert (r.exit_code, r.stdout) == (2, "")
+    assert (r.exit_code, r.stdout) == (1, "")
     assert says in r.stderr
     allowed = "n_depth" not in change
     assert (invoke("bench", "compare", a, b, "--anyway").exit_code == 0) == allowed
@@ -108,7 +108,7 @@ def test_files_that_are_none(text: str, tmp_path: Path) -> None:
     bad = tmp_path / "b.json"
     bad.write_text(text)
     r = invoke("bench", "compare", good, bad)
-    assert (r.exit_code, r.stdout) == (2, "")
+    assert (r.exit_code, r.stdout) == (1, "")
     assert "b.json" in r.stderr
 
 

@@ -35,13 +35,18 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return made
 
 
-def usage_error(*args: Any, says: str, stdin: str | None = None) -> None:
+def usage_error(*args: Any, says: str, stdin: str | None = None, code: int = 2) -> None:
     """The options are wrong: exit code 2, one error line, nothing on stdout."""
     r = invoke(*args, stdin=stdin)
-    assert (r.exit_code, r.stdout) == (2, "")
+    assert (r.exit_code, r.stdout) == (code, ""), r.stderr
     errors = [line for line in r.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, r.stderr
     assert says in errors[0]
+
+
+def file_error(*args: Any, says: str, stdin: str | None = None) -> None:
+    """A file is not there, or not what it should be: the same with exit code 1."""
+    usage_error(*args, says=says, stdin=stdin, code=1)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +78,14 @@ def test_prompt_files(tmp_path: Path) -> None:
         (tmp_path / "none", "No such file"), (tmp_path, "Is a directory"), (empty, "is empty"),
         ("/dev/zero", "larger than"),
     ):  # fmt: skip
-        usage_error("run", "-m", "x", "-f", file, says=says)
+        file_error("run", "-m", "x", "-f", file, says=says)
     if os.geteuid() != 0:
-        usage_error("run", "-m", "x", "-f", secret, says="Permission denied")
+        file_error("run", "-m", "x", "-f", secret, says="Permission denied")
 
 
 def test_no_prompt_and_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     usage_error("run", "-m", "x", stdin="", says="no prompt")
-    usage_error("run", "-m", "x", "-", stdin="", says="standard input is empty")
+    file_error("run", "-m", "x", "-", stdin="", says="standard input is empty")
     monkeypatch.setattr(options, "DEMO_PACKAGE", "no_such_package_here")
     usage_error("run", "-p", "h", says="no model: give one with -m")
     usage_error("run", "-m", "", "-p", "h", says="path is empty")

@@ -40,8 +40,6 @@ def test_names_and_patterns() -> None:
         (("--bench", "--quick"), "needs their shapes"),
         (("-o", "report.txt"), "must end in .md or .json"),
         (("-o", "a.json", "--json", "b.json"), "given already"),
-        (("--json", "no/such/folder/a.json"), "does not exist"),
-        (("--markdown", "."), "is a folder"),
         (("--device", "cpu"), "leaves nothing to compare"),
     ],
 )
@@ -50,6 +48,15 @@ def test_wrong_usage_comes_before_any_work(args: tuple[str, ...], message: str) 
     assert r.exit_code == 2
     assert message in r.stderr
     assert r.stdout == ""
+
+
+@pytest.mark.parametrize(("path", "message"), [
+    ("no/such/folder/a.json", "does not exist"), (".", "is a folder"),
+])  # fmt: skip
+def test_files_that_cannot_be_written(path: str, message: str) -> None:
+    r = invoke("validate", "--json", path)
+    assert (r.exit_code, r.stdout) == (1, "")
+    assert message in r.stderr
 
 
 def test_lists() -> None:
