@@ -23,6 +23,7 @@ from .repeated import Repeated
 
 ROUNDED = 1e-2  # of outputs in int8: one of 127 steps, where a value lies between two of them
 DISTINCT = 16  # a large weight has a sixteenth of its rows, each in many places
+MOST_ROWS = 2048  # and no more than these
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> Matrix:
     """Random weights whose products with normal vectors are about normal."""
     if rows <= 16 * DISTINCT or rows * cols < 1 << 20:
         return random_matrix(rng, fmt, rows, cols, cols**-0.5)
-    base = random_matrix(rng, fmt, max(rows // DISTINCT, 64), cols, cols**-0.5)
+    own = min(max(rows // DISTINCT, 64), MOST_ROWS)
+    base = random_matrix(rng, fmt, own, cols, cols**-0.5)
     index = rng.integers(base.rows, size=rows)
     return Repeated(base.fmt, base.raw[index], rows, cols, base, index)
 

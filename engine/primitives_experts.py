@@ -60,7 +60,8 @@ class Group:
 
 SHARED, MANY = Group(1, 6144, 2048), Group(32, 1536, 512)
 USUAL, LARGE = Group(8, 2048, 768), Group(8, 6144, 2048)
-FULL_SIZE = ("Q4_K", "INT4_G64", "INT3_G64")  # formats of the largest group
+HUGE = Group(32, 6144, 2048)
+FULL_SIZE = ("Q4_K", "INT4_G64", "INT3_G64")  # formats of large groups; the last two of the largest
 
 
 def route(rng: np.random.Generator, n: int, slots: int, experts: int) -> Any:
@@ -148,10 +149,11 @@ def of_batch(form: str, fmt: str, g: Group, slots: int, n: int, room: int,
 
 
 def token_checks(room: int) -> Iterator[Check]:
-    """Every format: a shared expert, a usual group; 32 experts; the largest in few formats."""
+    """Every format: a shared expert, a usual group; 32 experts; large groups in few formats."""
     for int8, kernels in ((False, FLOAT), (True, INT8)):
         for i, fmt in enumerate(formats_of(kernels[0])):
             more = [LARGE] if fmt in FULL_SIZE else []
+            more += [HUGE] if int8 and fmt in FULL_SIZE[1:] else []
             wide = [MANY] if i % 3 == 0 or fmt in FULL_SIZE else []
             for g in (SHARED, USUAL, *wide, *more):
                 form = "int8" if int8 else "f32"

@@ -25,3 +25,10 @@ class Repeated(Matrix):
         """Rows [start, stop) as float32 (rows, cols)."""
         rows: Floats = self._decoded[self.index[start:stop]]
         return rows
+
+    def times(self, x: Floats, start: int, stop: int) -> Floats:
+        """x (n, cols) times the transposed rows [start, stop): (n, stop - start)."""
+        if self.base.rows > stop - start:
+            return x @ self.dequantize(start, stop).T
+        out: Floats = (self._decoded @ x.T)[self.index[start:stop]].T
+        return out

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.repeated import Repeated
 from . import q8
 from .kernel import Array, Launch, Params, Shaped
 from .limits import Limits
@@ -34,6 +35,13 @@ def rows_of(w: Any, start: int, count: int) -> Floats:
     return np.concatenate(pieces)
 
 
+def times_rows(x: Floats, w: Any, start: int, count: int) -> Floats:
+    """x (n, cols) times the transposed rows of `rows_of`: (n, count)."""
+    if isinstance(w, Repeated):
+        return w.times(x, start, start + count)
+    return x @ rows_of(w, start, count).T
+
+
 def slots_of(route: Array, experts: int, first: int) -> Iterator[tuple[int, int, np.float32]]:
     """(slot, expert in the stack, weight) of the slots of one token that a stack serves."""
     ids, weights = unpack(route)
@@ -45,7 +53,7 @@ def slots_of(route: Array, experts: int, first: int) -> Iterator[tuple[int, int,
 def gate_up(w: Any, xn: Floats, rows: int, experts: int, expert: int) -> tuple[Floats, Floats]:
     """Gate and up of one expert for inputs (n, cols)."""
     up = (experts + expert) * rows
-    return xn @ rows_of(w, expert * rows, rows).T, xn @ rows_of(w, up, rows).T
+    return times_rows(xn, w, expert * rows, rows), times_rows(xn, w, up, rows)
 
 
 def oai(gate: Floats, up: Floats, bias: Floats, rows: int, experts: int, expert: int) -> Floats:

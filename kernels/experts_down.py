@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .experts import down_f32, rows_of, slots_of
+from .experts import down_f32, slots_of, times_rows
 from .experts_cases import f32_down_cases
 from .kernel import Array, Case, Kernel, Matrix
 
@@ -18,7 +18,7 @@ def reference(
     """y[0] += sum of weight * D x over the slots of route[0]; x[0] (slots, cols)."""
     inner = x[0].reshape(-1, cols)
     for slot, expert, share in slots_of(route[0], experts, first):
-        out = rows_of(w, expert * rows, rows) @ inner[slot]
+        out = times_rows(inner[slot : slot + 1], w, expert * rows, rows)[0]
         y[0, :rows] += share * out
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import matmul_coop
-from .experts import rows_of
+from .experts import times_rows
 from .experts_coop_launch import launch_experts
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
@@ -35,7 +35,7 @@ def reference(
         if a < b:
             values = np.asarray(x[a:b, :cols], np.float32)
             gate, value = (
-                values @ rows_of(w, row0 + at + e * rows, rows).T for at in (0, up)
+                times_rows(values, w, row0 + at + e * rows, rows) for at in (0, up)
             )  # fmt: skip
             y[a:b, y_off : y_off + rows] = np.clip(silu(gate) * value, -65504, 65504)
 

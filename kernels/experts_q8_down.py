@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from . import q8
-from .experts import down_q8, rows_of, slots_of
+from .experts import down_q8, slots_of, times_rows
 from .experts_cases import q8_down_cases
 from .kernel import Array, Case, Kernel, Matrix
 from .reference import Floats, vector
@@ -20,7 +20,7 @@ def run(
     """The reference with and without biases."""
     x = q8.values(xq, xs).reshape(-1, cols)
     for slot, expert, share in slots_of(route[0], experts, first):
-        y[0, :rows] += share * (rows_of(w, expert * rows, rows) @ x[slot])
+        y[0, :rows] += share * times_rows(x[slot : slot + 1], w, expert * rows, rows)[0]
         if bias is not None:
             y[0, :rows] += share * bias[expert * rows : (expert + 1) * rows]
     yq[: rows // 4], ys[: rows // q8.GROUP] = q8.quantize(y[0, :rows] * vector(g))

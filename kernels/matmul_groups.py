@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine import step as words
 from . import matmul_coop_launch, matmul_int8_launch, matmul_launch
-from .experts import rows_of
+from .experts import times_rows
 from .experts_rows import case_batch, pick
 from .kernel import Array, Case, Launch, Launcher, Params, Shaped
 from .limits import Limits
@@ -74,8 +74,8 @@ def experts_reference(form: str) -> Callable[..., None]:
         for e in range(groups):
             a, b = int(start[first + e]), int(start[first + e + 1])
             if a < b:
-                weights = rows_of(w, row0 + e * rows, rows)
-                y[a:b, y_off : y_off + rows] = VALUES[form](x[a:b], cols) @ weights.T
+                values = VALUES[form](x[a:b], cols)
+                y[a:b, y_off : y_off + rows] = times_rows(values, w, row0 + e * rows, rows)
 
     return reference
 
@@ -94,8 +94,7 @@ def heads_reference(form: str) -> Callable[..., None]:
         for h in range(groups):
             part = flat[:, h * x_head : h * x_head + (row_words(cols) if form == "int8" else cols)]
             at = y_off + h * y_head
-            weights = rows_of(w, h * rows, rows)
-            out[:, at : at + rows] = VALUES[form](part, cols) @ weights.T
+            out[:, at : at + rows] = times_rows(VALUES[form](part, cols), w, h * rows, rows)
 
     return reference
 

@@ -12,7 +12,7 @@ from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .matvec_launch import ALL_FORMATS, FEW_PLAIN
 from .mla import SHAPES, absorb, cache_rows, case_rope, sizes
-from .reference import Floats, product, random_matrix, rms_normalise, row_chunks, step_words, vector
+from .reference import Floats, parts, product, random_matrix, rms_normalise, step_words, vector
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -35,7 +35,8 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
 
 def whole(w: Any) -> Floats:
     """All rows of a weight."""
-    return np.concatenate([piece for _, piece in row_chunks(w)])
+    found = [m.dequantize() for m in parts(w)]
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def reference(

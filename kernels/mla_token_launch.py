@@ -14,7 +14,7 @@ from .kernel import Array, Launch, Params, Shaped
 from .limits import Limits
 from .mla import absorb, attend, cache_rows, case_rope
 from .mla_query import whole
-from .reference import Floats, random_matrix, row_chunks, step_words
+from .reference import Floats, random_matrix, step_words
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def launch_as(ops: Mapping[str, Shaped], h: Head, heads: int, limits: Limits) ->
 
 def flat(w: Any) -> Floats:
     """All values of a weight in order."""
-    return np.concatenate([piece.reshape(-1) for _, piece in row_chunks(w)])
+    return whole(w).reshape(-1)
 
 
 def token(

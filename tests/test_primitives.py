@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers import ROOT
 
+from kompute_llm.cli.validate_choice import choose
 from kompute_llm.engine import primitives_attention as attention
 from kompute_llm.engine import primitives_experts as experts
 from kompute_llm.engine import primitives_latent as latent
@@ -193,6 +196,24 @@ def test_formats_and_shapes() -> None:
     for text in ("K=1 ", "K=8 ", "K=32 "):
         assert any(text in name for name in by_name["experts"])
     assert set(formats_of(norm_matvec_q8.KERNEL)) == set(q8.FORMATS)
+
+
+def test_figures_have_their_lines() -> None:
+    """The selections of docs/validate.md, "Figures that issues ask for"."""
+    text = (ROOT / "docs" / "validate.md").read_text()
+    asked = re.findall(r"--bench --only '(.*/.*)'", text)
+    found = {}
+    for pattern in asked:
+        chosen = choose([pattern])
+        found[pattern] = [c for p in chosen.primitives
+                          for c in chosen.checks(p, list(p.checks(ROOM)))]  # fmt: skip
+    experts_, pair, mla, short = ([c.name for c in checks] for checks in found.values())
+    assert sorted(experts_) == [f"token int8 INT{n}_G64 K={k} 2048x6144"
+                                for n in (3, 4) for k in (32, 8)]  # fmt: skip
+    assert sorted(pair) == [f"norm_matvec_q8 INT{n}_G64 2048+576x6144" for n in (3, 4)]
+    assert len(mla) == 7 and len(short) == 9
+    huge = next(c for c in found[asked[0]] if "K=32" in c.name)
+    assert huge.timed and huge.name.endswith("K=32 2048x6144")
 
 
 def test_a_seed_gives_the_same_inputs_whatever_else_runs() -> None:
