@@ -12,7 +12,8 @@ from fake_runner import Script
 from fixtures import write_tiny
 
 from cli import invoke
-from kompute_llm.cli.bench_tasks import CATEGORIES, SHIPPED, compared, read_set, summary
+from kompute_llm.cli.bench_tasks import SHIPPED, read_set
+from kompute_llm.cli.tasks_table import CATEGORIES, compared, summary
 from kompute_llm.engine import choice
 
 
@@ -60,6 +61,27 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert r.stdout.splitlines()[-1].split("|")[4].strip() == "n/a"  # nothing after the first
     r = invoke("bench", "tasks", "--compare", out, out)
     assert r.stdout.count("1.00 x") == 9
+    (_, qa, overall) = json.loads(
+        invoke("bench", "tasks", "--compare", out, out, "-o", "json").stdout
+    )
+    assert qa["category"] == "qa" and overall["gen_ts"]["before"] == overall["gen_ts"]["after"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"n_predict": 5}, "n_predict 4 and 5"), ({"device": "GPU"}, "device 'CPU' and 'GPU'"),
+     ({"samples": [sample("qa", 1, 1)]}, "they have other prompts")],
+)  # fmt: skip
+def test_unlike_results(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    base = {"n_predict": 4, "device": "CPU", "samples": [sample("math", 10, 1.0)]}
+    paths = tmp_path / "a.json", tmp_path / "b.json"
+    for path, found in zip(paths, (base, base | change), strict=True):
+        path.write_text(json.dumps(found))
+    r = invoke("bench", "tasks", "--compare", *paths)
+    assert (r.exit_code, r.stdout) == (1, "")
+    assert says in r.stderr
+    r = invoke("bench", "tasks", "--compare", *paths, "--anyway")
+    assert r.exit_code == 0 and "differs: " in r.stderr
 
 
 @pytest.mark.parametrize(
@@ -71,4 +93,4 @@ def test_sets_and_results_that_are_none(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     for args in (("--set", path), ("--compare", path, path), ("--compare", path)):
         r = invoke("bench", "tasks", *args)
-        assert (r.exit_code, r.stdout) == (2, "")
+        assert (r.exit_code, r.stdout) == (2 if len(args) == 2 and "--compare" in args else 1, "")
