@@ -44,14 +44,14 @@ def curves(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """(title, picture) of t/s over the prompt's length and over the depth, where there are any."""
     out = []
     named = list(zip(rows, distinctions(rows), strict=True))
-    for title, keep, across in (
-        ("Prompt processing over the length", lambda r: not r["n_gen"], "n_prompt"),
-        ("Prompt processing over the depth", lambda r: not r["n_gen"], "n_depth"),
-        ("Generation over the depth", lambda r: not r["n_prompt"], "n_depth"),
+    for title, without, across in (
+        ("Prompt processing over the length", "n_gen", "n_prompt"),
+        ("Prompt processing over the depth", "n_gen", "n_depth"),
+        ("Generation over the depth", "n_prompt", "n_depth"),
     ):
         fixed = "n_depth" if across == "n_prompt" else "n_prompt"
         found: dict[str, list[tuple[float, float]]] = {}
-        for r, label in ((r, label) for r, label in named if keep(r)):
+        for r, label in ((r, label) for r, label in named if not r[without]):
             other = f"{fixed[2:]} {r[fixed]}" if r[fixed] and r["n_prompt"] else ""
             name = ", ".join(filter(None, (label, other))) or "default"
             found.setdefault(name, []).append((r[across], summarize(rates(r)).median))

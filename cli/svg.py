@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from html import escape
+from statistics import median
 
-WIDTH, LEFT, RIGHT = 720, 130, 90
+WIDTH, LEFT, RIGHT = 720, 130, 130
+LETTER = 6.6  # width of a letter, about
 COLOURS = ("#0b6bcb", "#c2410c", "#15803d", "#7e22ce", "#a16207", "#be185d")
 STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#333}.axis{stroke:#999;fill:none}"
@@ -58,7 +60,8 @@ def ticks(most: float) -> list[float]:
 
 def lines(series: Sequence[tuple[str, Points]], xlabel: str, ylabel: str) -> str:
     """Lines over x, which is spaced by logarithm where it spans more than a factor of 8."""
-    height, top, bottom = 300.0, 24.0, 44.0
+    named = series if len(series) > 1 else ()
+    height, top, bottom = 300.0 + 18 * len(named), 24.0, 44.0 + 18 * len(named)
     xs = sorted({x for _, points in series for x, _ in points})
     ys = ticks(max(y for _, points in series for _, y in points))
     scale = math.log2 if xs[0] > 0 and xs[-1] > 8 * xs[0] else float
@@ -82,18 +85,21 @@ def lines(series: Sequence[tuple[str, Points]], xlabel: str, ylabel: str) -> str
         if at - last > 40:  # room for a label
             out.append(text(at, height - bottom + 18, number(x), "middle"))
             last = at
-    out.append(text((LEFT + WIDTH - RIGHT) / 2, height - 6, xlabel, "middle"))
+    out.append(text((LEFT + WIDTH - RIGHT) / 2, height - bottom + 38, xlabel, "middle"))
     out.append(text(LEFT - 8, 12, ylabel, "end"))
     for i, (name, points) in enumerate(series):
         spots = [place(x, y) for x, y in sorted(points)]
         path = "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
         kind = f"c{i % len(COLOURS)}"
-        out.append(f'<path class="line {kind}" d="M{path}"/>')
+        dash = f' stroke-dasharray="{4 * (i // len(COLOURS))}"' if i >= len(COLOURS) else ""
+        out.append(f'<path class="line {kind}"{dash} d="M{path}"/>')
         out += [f'<circle class="{kind}" cx="{x:.1f}" cy="{y:.1f}" r="3">'
                 f"<title>{escape(f'{name}: {number(p[0])}: {number(p[1])}')}</title></circle>"
                 for (x, y), p in zip(spots, sorted(points), strict=True)]  # fmt: skip
-        if len(series) > 1:
-            out.append(text(spots[-1][0] + 8, spots[-1][1] + 4, name))
+        if named:
+            y = height - 18 * (len(named) - i) + 12
+            out.append(f'<path class="line {kind}"{dash} d="M{LEFT} {y - 4:.0f}h24"/>')
+            out.append(text(LEFT + 32, y, name))
     return picture("".join(out), height, f"{ylabel} over {xlabel}")
 
 
@@ -119,13 +125,14 @@ def bars(rows: Sequence[tuple[str, float, float | None]], unit: str, title: str)
 
 def dots(rows: Sequence[tuple[str, Sequence[float]]], title: str) -> str:
     """Samples of each row in percent of its median, in the order of time from top to bottom."""
-    step, top = 30.0, 24.0
+    step, top, right = 30.0, 24.0, 40
+    left = min(max(LEFT, 16 + LETTER * max(len(name) for name, _ in rows)), WIDTH * 2 / 3)
     parts = []
     for name, samples in rows:
-        middle = sorted(samples)[len(samples) // 2]
+        middle = median(samples)
         parts.append((name, [100 * s / middle - 100 for s in samples]))
     most = max(max(abs(p) for _, ps in parts for p in ps), 1.0)
-    centre, half = (LEFT + WIDTH - RIGHT) / 2, (WIDTH - LEFT - RIGHT) / 2
+    centre, half = (left + WIDTH - right) / 2, (WIDTH - left - right) / 2
     end = top + step * len(rows)
     out = [f'<path class="axis" d="M{centre} {top}V{end:.0f}"/>']
     for side in (-1, 1):
@@ -133,7 +140,7 @@ def dots(rows: Sequence[tuple[str, Sequence[float]]], title: str) -> str:
     out.append(text(centre, 14, "median", "middle"))
     for i, (name, offsets) in enumerate(parts):
         y = top + i * step
-        out.append(text(LEFT - 8, y + 19, name, "end"))
+        out.append(text(left - 8, y + 19, name, "end"))
         for k, p in enumerate(offsets):
             down = 4 + 22 * (k + 0.5) / len(offsets)
             out.append(f'<circle class="c0" cx="{centre + half * p / most:.1f}" '

@@ -70,6 +70,12 @@ def test_curves_are_told_apart() -> None:
     ((_, picture),) = curves(rows)
     names = [t.text for t in ET.fromstring(picture).iter() if t.tag.endswith("}text")]
     assert "type_k f32" in names
+    many = [row(p, 0, 0, n_threads=t, profile=PROFILE) for p in (1, 2) for t in range(1, 9)]
+    ((_, picture),) = curves(many)
+    assert picture.count("stroke-dasharray") == 4  # two more series than colours, and the legend
+    text = page(many)
+    for words in ("pp2, n_threads 8: phases", "n_threads 3</text>"):
+        assert words in text
 
 
 @pytest.mark.parametrize("most", [1e-9, 0.3, 1.0, 7.0, 261.0, 12800.0, 3e9])
