@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
+from .bench_options import Arm, distinction
 from .output import columns
 from .results import Result
 
 
-def curve(results: Sequence[Result]) -> str:
-    """A block of bars for each series of tests that differ in one number."""
+def curve(results: Sequence[Result], arms: Sequence[Arm]) -> str:
+    """A block of bars for each series of tests that differ in one number; `arms` are all settings
+    that were measured."""
     blocks = []
-    for (kind, _), group in groupby(results, key=lambda r: (kind_of(r), id(r.setup))):
-        rows = list(group)
+    series: dict[tuple[str, int], list[Result]] = {}
+    for r in results:
+        series.setdefault((kind_of(r), id(r.setup)), []).append(r)
+    for (kind, _), rows in series.items():
+        which = distinction(rows[0].setup.arm, arms)
         if len(rows) > 1:
-            blocks.append("\n".join(bars(kind, rows)))
+            blocks.append("\n".join(bars(f"{kind} ({which})" if which else kind, rows)))
     return "\n\n".join(blocks) or "a curve needs several tests of one kind, such as pp1-512*2"
 
 

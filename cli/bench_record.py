@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..engine.stats import Summary
+from .bench_options import Arm, distinction
 from .results import Result
 from .tables import markdown_row, markdown_rule
 
@@ -18,13 +19,16 @@ LINES = (
 )
 
 
-def record_tables(results: Sequence[Result]) -> str:
-    """Before (recorded for every token), after (replayed) and difference, as Markdown."""
+def record_tables(results: Sequence[Result], arms: Sequence[Arm]) -> str:
+    """Before (recorded for every token), after (replayed) and difference, as Markdown; `arms` are
+    all settings that were measured."""
     rows: list[tuple[str, ...]] = []
     for before, after in pairs(results):
+        shape = after.test.name.replace("@d", " @ d")
+        full = ", ".join(filter(None, (shape, distinction(after.setup.arm, arms))))
         for label, what in LINES:
             a, b = ((r.summary if what is None else r.per_token(what)) for r in (before, after))
-            name = after.test.name.replace("@d", " @ d") if what is None else ""
+            name = full if what is None else ""
             rows.append((name, label, shown(a), shown(b), difference(a, b)))
     widths = [max(len(r[i]) for r in (HEADER, *rows)) for i in range(len(HEADER))]
     lines = [markdown_row(HEADER, widths, ALIGN), markdown_rule(widths, ALIGN)]

@@ -142,13 +142,19 @@ class Bench:
         ]  # fmt: skip
 
     def profiled(self, setup: Setup, test: Test, record: str) -> Phases | None:
-        """Phases of one more run, if they are asked for."""
+        """Phases of one more run, if they are asked for; none after Ctrl-C, which leaves the
+        samples as they are and ends the next test."""
+        from ..engine.measure import Stop
+
         if not self.options["profile"]:
             return None
         runner = setup.opened.runner
         runner.profile(True)  # what this records first is not the test's time
-        self.time(setup, test, record, "profile, warm-up", warm=True)
-        sample = self.time(setup, test, record, "profile", profile=True)
+        try:
+            self.time(setup, test, record, "profile, warm-up", warm=True)
+            sample = self.time(setup, test, record, "profile", profile=True)
+        except Stop:
+            return None
         phases = Phases.of(runner, sample.seconds)
         runner.profile(False)
         return phases
@@ -191,23 +197,26 @@ class Bench:
             output.end()
         for file in self.files:
             file.close()
+        names = {id(r): distinction(r.setup.arm, self.arms) for r in self.done}
         for result in self.done:
-            comment(result, distinction(result.setup.arm, self.arms))
+            comment(result, names[id(result)])
         self.draw()
         if self.options["output"] != "md":
             return
         for result in self.done:
             if result.phases:
-                write(f"\n{result.name}: time of each phase, {result.test.tokens} tokens")
+                n, which = result.test.tokens, names[id(result)]
+                write(f"\n{result.name}{f' ({which})' if which else ''}: time of each phase, "
+                      f"{n} token{'s' if n > 1 else ''}")  # fmt: skip
                 phase_table(result.phases, sys.stdout)
         if self.done and len(self.records) > 1:
             from .bench_record import record_tables
 
-            write("\n" + record_tables(self.done))
+            write("\n" + record_tables(self.done, self.arms))
         if self.done and self.options["curve"]:
             from .bench_curve import curve
 
-            write("\n" + curve(self.done))
+            write("\n" + curve(self.done, self.arms))
 
 
 def comment(result: Result, settings: str) -> None:

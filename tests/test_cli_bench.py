@@ -110,6 +110,19 @@ def test_profile(script: Script, tiny: Path) -> None:
     assert found["profile"]["phases"]["ffn"]["bytes"] == 1e6
 
 
+def test_ctrl_c_in_the_profile_keeps_the_samples(
+    script: Script, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopping(*args: Any, **how: Any) -> Sample:
+        if how.get("profile"):
+            raise measure.Stop
+        return Sample(1.0)
+
+    monkeypatch.setattr(measure, "run_once", stopping)
+    r = invoke("bench", tiny, "tg8", "-r", 2, "--profile")
+    assert len(rows(r.stdout)) == 3 and "time of each phase" not in r.stdout
+
+
 def test_unusual_settings_have_columns(script: Script, tiny: Path) -> None:
     r = invoke("bench", tiny, "pp4", "-r", 1, "-ctv", "f32", "--math", "f32", "-t", 7)
     header, _, row = rows(r.stdout)
@@ -247,6 +260,8 @@ def test_curve(script: Script, tiny: Path) -> None:
     lines = r.stdout.split("\n\n")[-1].splitlines()
     assert lines[0] == "pp: median t/s"
     assert [line.split()[0] for line in lines[1:]] == ["pp1", "pp2", "pp4"]
+    r = invoke("bench", tiny, "pp1-4*2", "-r", 1, "-ctk", "f16,f32", "--curve")
+    assert [f"pp (k {k}): median t/s" in r.stdout for k in ("f16", "f32")] == [True, True]
     assert "a curve needs" in invoke("bench", tiny, "pp1", "-r", 1, "--curve").stdout
 
 
