@@ -10,6 +10,7 @@ Subcommands are imported when used, so that help comes at once.
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import os
@@ -114,7 +115,8 @@ def report(e: BaseException, verbose: bool) -> int:
     if isinstance(e, MemoryError):
         error("out of memory; a smaller context (-c) or model needs less")
     elif isinstance(e, OSError):
-        where = f"{e.filename}: " if e.filename else ""
+        full = "standard output: " if e.errno == errno.ENOSPC else ""  # others name their file
+        where = f"{e.filename}: " if e.filename else full
         error(f"{where}{e.strerror or e}")
     else:
         hint = "" if verbose else " (run with --verbose for the traceback)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from ..engine.errors import FileError
@@ -21,15 +22,19 @@ class SavedFile:
         self._begun = False
 
     def write(self, text: str) -> None:
-        """One more line, flushed; the first one empties the file."""
-        if not self._begun and self.path.is_file():  # no pipe
-            self._file.truncate(0)
-        self._begun = True
-        self._file.write(text + "\n")
-        self._file.flush()
+        """One more line, flushed; the first one empties the file. Raises FileError."""
+        try:
+            if not self._begun and self.path.is_file():  # no pipe
+                self._file.truncate(0)
+            self._begun = True
+            self._file.write(text + "\n")
+            self._file.flush()
+        except OSError as e:
+            raise FileError(f"--save {self.path}: {e.strerror}") from e
 
     def close(self) -> None:
         """Close it; without a result no new file is left behind."""
-        self._file.close()
+        with contextlib.suppress(OSError):  # of a line that `write` failed at
+            self._file.close()
         if self._new and not self._begun:
             self.path.unlink(missing_ok=True)

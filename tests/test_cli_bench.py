@@ -164,6 +164,10 @@ def test_saved_files_stay_until_there_is_a_result(
         assert invoke("bench", tiny, "pp4", "-r", 1, "--save", path).exit_code == 1
     assert old.read_text() == "what was" and not new.exists()
     script.lose_prefill = None
+    full = tmp_path / "full.json"
+    full.symlink_to("/dev/full")
+    r = invoke("bench", tiny, "pp4", "-r", 1, "--save", full)
+    assert r.exit_code == 1 and f"--save {full}: No space left" in r.stderr
     assert invoke("bench", tiny, "pp4", "-r", 1, "--save", old).exit_code == 0
     assert [r["test"] for r in json.loads(old.read_text())] == ["pp4"]
 
