@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..kernels.kernel import Array, Case, Kernel
+from .blas_threads import one_core_a_product
 from .cpu_cores import available_cores
 from .device import Device
 from .harness import CaseResult, Shader, compare, run_reference
@@ -29,7 +30,7 @@ def in_advance(
     if not threads:
         yield from map(work, items)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with one_core_a_product(), ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[B]] = deque()
         try:
             for item in items:
