@@ -95,7 +95,9 @@ def distinctions(rows: Sequence[Row]) -> list[str]:
 
     def word(row: Row, name: str) -> str:
         value = str(row.get(name, ""))
-        return value or "CPU" if name in plain else f"{name} {value}"
+        if name == "gpu_info" and not value:
+            return "CPU"
+        return value if name in plain else f"{name} {value}"
 
     return [", ".join(word(r, n) for n in varied) for r in rows]
 
