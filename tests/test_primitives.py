@@ -199,7 +199,7 @@ def test_formats_and_shapes() -> None:
 
 
 def test_figures_have_their_lines() -> None:
-    """The selections of docs/validate.md, "Figures that issues ask for"."""
+    """The selections of docs/validate.md, "Figures of single primitives"."""
     text = (ROOT / "docs" / "validate.md").read_text()
     asked = re.findall(r"--bench --only '(.*/.*)'", text)
     found = {}
