@@ -18,10 +18,9 @@ MOST = 16  # threads; drivers hardly gain from more
 
 def compile_pipeline(device: Device, kernel: Kernel, launch: Launch) -> None:
     """Put the pipeline of a launch into the cache. From any thread."""
-    name = f"{kernel.name}.{launch.build}" if launch.build else kernel.name
     device.compile(
-        name, len(kernel.interface.bindings), kernel.spirv(launch.build), launch.spec,
-        len(kernel.interface.push), launch.subgroup_size,
+        kernel.stem(launch.build), len(kernel.interface.bindings), kernel.spirv(launch.build),
+        launch.spec, len(kernel.interface.push), launch.subgroup_size,
     )  # fmt: skip
 
 

@@ -72,8 +72,7 @@ class Algorithms:
             if self._ahead:
                 self._ahead.wait(kernel, launch)
             algorithm = self.device.algorithm(
-                f"{kernel.name}.{launch.build}" if launch.build else kernel.name,
-                tensors, kernel.spirv(launch.build), launch.spec,
+                kernel.stem(launch.build), tensors, kernel.spirv(launch.build), launch.spec,
                 len(kernel.interface.push), launch.subgroup_size,
             )  # fmt: skip
             self._made[key] = algorithm, tensors

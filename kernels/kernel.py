@@ -169,10 +169,14 @@ class Kernel:
         text = resources.files("kompute_llm.shaders").joinpath(f"{self.name}.comp").read_text()
         return parse_interface(text)
 
+    def stem(self, build: str) -> str:
+        """The name of the compiled shader of one build name, without its ending."""
+        return f"{self.name}.{build}" if build else self.name
+
     def spirv(self, build: str) -> bytes:
         """The compiled shader of one build name."""
-        stem = f"{self.name}.{build}" if build else self.name
-        return resources.files("kompute_llm.shaders").joinpath(f"{stem}.spv").read_bytes()
+        name = f"{self.stem(build)}.spv"
+        return resources.files("kompute_llm.shaders").joinpath(name).read_bytes()
 
 
 __all__ = [
