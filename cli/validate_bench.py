@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..engine.runner import unheard
-from .output import note, warn
+from .output import note
 from .validate_choice import Chosen
 from .validate_report import Report, Section
 from .validate_run import Run
@@ -30,8 +30,6 @@ def bench(run: Run, chosen: Chosen, report: Report) -> None:
     roof = load_roof(roof_file(device.info))
     if roof is None:
         note("note: the device's bandwidth is not known: 'bench --roof' measures it")
-    if not device.info.timestamp_bits:
-        warn(f"{device.info.name} has no timestamps: times of calls only")
     loader, checker, found = Loader(device), Checker(device, run.seed), []
     for i, p in enumerate(chosen.primitives):
         checks = chosen.checks(p, runnable(device, p))
@@ -57,9 +55,9 @@ def row(t: Timing, roof: Roof | None) -> tuple[str, ...]:
     """Times as cells."""
     share = f"{100 * t.rate / roof.read:.0f}" if roof else "n/a"
     each = f"{t.per_expert * 1e3:.4f}" if t.per_expert else ""
-    device = f"{t.device * 1e6:.1f}" if t.device else "n/a"
-    return (t.primitive, t.check, device, f"{t.call * 1e6:.1f}", f"{t.bytes / 1e6:.1f}",
-            f"{t.rate / 1e9:.1f}", share, each)  # fmt: skip
+    micros = (f"{seconds * 1e6:.1f}" for seconds in (t.device, t.call))
+    return (t.primitive, t.check, *micros, f"{t.bytes / 1e6:.1f}", f"{t.rate / 1e9:.1f}", share,
+            each)  # fmt: skip
 
 
 def record(t: Timing, roof: Roof | None) -> dict[str, Any]:

@@ -1,11 +1,15 @@
-"""Times of primitives: on the device alone, by its own stamps, and per call with the results read.
+"""Times of primitives: on the device alone, and per call with the results read.
 
-Weights lie in several copies that take turns, so that no cache keeps them from one run to the
-next: the memory is what is measured, as in a model whose layers follow one another.
+A chain is recorded many times in a row, weights in several copies that take turns, so that no
+cache keeps them from one run to the next: the memory is what is measured, as in a model whose
+layers follow one another. What a run takes on the device is the difference between a sequence and
+one twice as long, divided by its runs: submitting and waiting cancel out, and no stamp lies between
+dispatches, where each would cost a microsecond or two.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -18,21 +22,21 @@ from .harness_chain import Chain
 
 CACHE, SOFT_CACHE = 256 << 20, 32 << 20  # bytes of weights that no cache holds
 MOST = 32  # copies
+WARM = 0.2  # seconds of the same work beforehand: clocks fall while references are computed
+SPAN = 4e-3  # seconds of work in a sequence, beside which jitter of the host's clock is small
+DISPATCHES = 1024  # in a sequence, at most
 ROUNDS, CALLS = 9, 15
 SECONDS = 2.0  # a check is not timed for much longer
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a chain: `device` without and `call` with submit and readback; `bytes` moved.
-
-    `device` is None where the device has no stamps.
-    """
+    """Seconds of a chain: `device` without and `call` with submit and readback; `bytes` moved."""
 
     primitive: str
     check: str
     build: str
-    device: float | None
+    device: float
     call: float
     bytes: int
     experts: int
@@ -40,13 +44,13 @@ class Timing:
 
     @property
     def rate(self) -> float:
-        """Bytes per second, of the device's time if known."""
-        return self.bytes / (self.device or self.call)
+        """Bytes per second, of the device's time."""
+        return self.bytes / self.device
 
     @property
     def per_expert(self) -> float | None:
         """Seconds per expert."""
-        return (self.device or self.call) / self.experts if self.experts else None
+        return self.device / self.experts if self.experts else None
 
 
 def copies_of(device: Device, chain: Chain) -> int:
@@ -63,31 +67,51 @@ def copies_of(device: Device, chain: Chain) -> int:
 
 
 def timed(device: Device, primitive: str, name: str, chain: Chain, loader: Loader) -> Timing:
-    """Median times over rounds, the first of which is left out."""
+    """Median times over rounds, on a device that is warm."""
     bound = Bound(device, chain, loader, copies_of(device, chain))
     bound.run()
-    alone = _alone(bound) if device.info.timestamp_bits else None
-    return Timing(primitive, name, bound.builds, alone, _calls(bound), chain.bytes, chain.experts,
-                  len(bound.tensors))  # fmt: skip
+    return Timing(primitive, name, bound.builds, _alone(bound), _calls(bound), chain.bytes,
+                  chain.experts, len(bound.tensors))  # fmt: skip
 
 
 def _alone(bound: Bound) -> float:
-    """Median over copies and rounds of the device's time for all dispatches of a chain."""
-    links, device = len(bound.chain.links), bound.device
-    seq = device.sequence(links * len(bound.prepared))
-    for copy in bound.prepared:
-        for prepared in copy:
-            prepared.record(device, seq)
+    """The device's time for one run of a chain, by sequences of some runs and of twice as many."""
+    device, copies = bound.device, len(bound.prepared)
+    once = _sequence(bound, copies)
+    start = time.perf_counter()
+    device.eval(once)  # the first eval of buffers that are new takes longer
+    while (now := time.perf_counter()) < start + WARM:
+        device.eval(once)
+    start = now
+    device.eval(once)
+    passes = math.ceil(SPAN / (time.perf_counter() - start))
+    passes = max(1, min(passes, DISPATCHES // (copies * len(bound.chain.links))))
+    pair = [_sequence(bound, n * passes * copies) for n in (1, 2)]
     found: list[float] = []
     end = time.perf_counter() + SECONDS
     for i in range(ROUNDS + 1):
-        device.eval(seq)
-        spans = device.elapsed(seq).reshape(-1, links).sum(axis=1)
-        if i:
-            found += spans.tolist()
+        one, two = (_seconds(device, seq) for seq in pair)
+        if i:  # the first round follows the recording
+            found.append((two - one) / (passes * copies))
         if i and time.perf_counter() > end:
             break
-    return statistics.median(found)
+    return max(statistics.median(found), 1e-9)
+
+
+def _sequence(bound: Bound, runs: int) -> Any:
+    """A sequence of that many runs of the chain, which take its copies in turn."""
+    seq = bound.device.sequence()
+    for i in range(runs):
+        for prepared in bound.prepared[i % len(bound.prepared)]:
+            prepared.record(bound.device, seq)
+    return seq
+
+
+def _seconds(device: Device, seq: Any) -> float:
+    """One eval by the host's clock."""
+    start = time.perf_counter()
+    device.eval(seq)
+    return time.perf_counter() - start
 
 
 def _calls(bound: Bound) -> float:
@@ -106,9 +130,7 @@ def _calls(bound: Bound) -> float:
         device.eval(seq)
     found, end = [], time.perf_counter() + SECONDS
     for i in range(max(CALLS, len(sequences))):
-        start = time.perf_counter()
-        device.eval(sequences[i % len(sequences)])
-        found.append(time.perf_counter() - start)
+        found.append(_seconds(device, sequences[i % len(sequences)]))
         if time.perf_counter() > end:
             break
     return statistics.median(found)
