@@ -33,7 +33,9 @@ class PlanOptions:
     `ring`: caches of layers with a window keep what such layers can still see, else all
     positions. `latent`: what of latent attention a token takes in one dispatch in short contexts:
     "head" (from the compressed query to the heads' values), "core" (from plain queries on), ""
-    (each stage for itself).
+    (each stage for itself). `choosers`: lanes of the subgroups that choose experts where gates and
+    ups are multiplied (experts_q8_choose_swiglu), 0: the router chooses; `shared_beside`: then
+    shared experts go beside the router.
     """
 
     n_ctx: int
@@ -51,6 +53,8 @@ class PlanOptions:
     few: int = 0
     ring: bool = True
     latent: str = ""
+    choosers: int = 0
+    shared_beside: bool = False
 
 
 @dataclass

@@ -13,12 +13,15 @@ from ..kernels import (
     experts_down,
     experts_down_bias,
     experts_oai,
+    experts_q8_choose_swiglu,
     experts_q8_down,
     experts_q8_down_bias,
     experts_q8_oai,
     experts_q8_swiglu,
     experts_swiglu,
     router_token,
+    router_token_logits,
+    shared_q8_swiglu,
 )
 from .builder_moe_batch import batch_experts, shared_names
 from .moe_weights import ExpertWeights, MoeLayer, Stack
@@ -35,14 +38,19 @@ def route_buf(b: Builder, m: MoeLayer) -> Buf:
     return Buf(f"route.{m.routing.slots}", (b.opts.batch, m.routing.slots, 2))
 
 
+def logits_buf(b: Builder, m: MoeLayer) -> Buf:
+    """The router's product (batch, experts)."""
+    return Buf(f"router.{m.routing.experts}", (b.opts.batch, m.routing.experts))
+
+
 def route_token(b: Builder, x: Buf, gain: str, m: MoeLayer) -> Buf:
     """The route of one token."""
-    route, e = route_buf(b, m), m.routing.experts
+    route = route_buf(b, m)
     b.add(
         router_token.KERNEL, Phase.ROUTER, m.label + "ffn_gate_inp",
         {"cols": x.cols, "eps": b.spec.eps, **m.routing.params()}, x=x,
         g=b.weights.vector(gain, x.cols), w=m.router, b=m.router_bias,
-        logits=Buf(f"router.{e}", (b.opts.batch, e)),
+        logits=logits_buf(b, m),
         arrived=Buf("router.arrived", (1,), "U32", Role.STATE), route=route,
     )  # fmt: skip
     return route
@@ -97,24 +105,71 @@ def shared_inner(b: Builder, x: Buf, gain: str, m: MoeLayer) -> Buf | None:
     return y
 
 
-def int8_experts(b: Int8Builder, x: Buf, gain: str, layer: int, after: str) -> None:
-    """Three dispatches with int8 activations."""
-    m = ExpertWeights(b.spec, b.weights, layer).layer()
-    route, inner, phase = route_token(b, x, gain, m), inner_buf(b, m), Phase.EXPERTS
+def chooses_late(b: Int8Builder, m: MoeLayer) -> bool:
+    """Whether gates and ups choose their experts themselves (PlanOptions.choosers)."""
+    quick = experts_q8_choose_swiglu.suits(m.routing, b.opts.choosers)
+    return quick and not any(s.bias for s in m.inner)
+
+
+def int8_logits(b: Int8Builder, x: Buf, gain: str, m: MoeLayer) -> None:
+    """The router's product, and beside it the shared experts of the stacks."""
+    rule = m.routing
+    b.add(router_token_logits.KERNEL, Phase.ROUTER, m.label + "ffn_gate_inp",
+          {"cols": x.cols, "eps": b.spec.eps}, x=x, g=b.weights.vector(gain, x.cols), w=m.router,
+          logits=logits_buf(b, m))  # fmt: skip
+    for s in m.inner:
+        if s.first + s.count <= rule.experts or not b.opts.shared_beside:
+            continue
+        params = stack_params(s, m.n_ff, x.cols) | {
+            "eps": b.spec.eps, "routed": rule.experts, "slot": rule.used, "taken": rule.shared,
+        }  # fmt: skip
+        b.add(shared_q8_swiglu.KERNEL, Phase.SHARED, s.w.name, params, w=s.w, ssq=b.squares(x),
+              **b.quantized(x, "xq", "xs"), **b.quantized(inner_buf(b, m), "yq", "ys"))  # fmt: skip
+
+
+def int8_chosen(b: Int8Builder, x: Buf, m: MoeLayer) -> None:
+    """Choice of experts, their gates and ups; the shared ones' too unless they came before."""
+    rule, inner, route = m.routing, inner_buf(b, m), route_buf(b, m)
+    taken = rule.used if b.opts.shared_beside else rule.slots
+    more = experts_q8_choose_swiglu.params_of(rule) | {"taken": taken, "eps": b.spec.eps}
+    for s in m.inner:
+        if taken == rule.used and s.first >= rule.experts:
+            continue
+        b.add(experts_q8_choose_swiglu.KERNEL, Phase.EXPERTS, s.w.name,
+              stack_params(s, m.n_ff, x.cols) | more, w=s.w, ssq=b.squares(x),
+              logits=logits_buf(b, m), b=m.router_bias, route=route,
+              **b.quantized(x, "xq", "xs"), **b.quantized(inner, "yq", "ys"))  # fmt: skip
+
+
+def int8_routed(b: Int8Builder, x: Buf, gain: str, m: MoeLayer) -> None:
+    """Choice of experts, then gates and ups."""
+    route, inner = route_token(b, x, gain, m), inner_buf(b, m)
     for s in m.inner:
         kernel = experts_q8_oai.KERNEL if s.bias else experts_q8_swiglu.KERNEL
         b.add(
-            kernel, phase, s.w.name, stack_params(s, m.n_ff, x.cols) | {"eps": b.spec.eps}, w=s.w,
-            ssq=b.squares(x), route=route, **b.quantized(x, "xq", "xs"),
+            kernel, Phase.EXPERTS, s.w.name, stack_params(s, m.n_ff, x.cols) | {"eps": b.spec.eps},
+            w=s.w, ssq=b.squares(x), route=route, **b.quantized(x, "xq", "xs"),
             **b.quantized(inner, "yq", "ys"), **({"b": s.bias} if s.bias else {}),
         )  # fmt: skip
-    shared = shared_inner(b, x, gain, m)
+
+
+def int8_experts(b: Int8Builder, x: Buf, gain: str, layer: int, after: str) -> None:
+    """Three dispatches with int8 activations, and one for shared experts beside the router."""
+    m = ExpertWeights(b.spec, b.weights, layer).layer()
+    if chooses_late(b, m):
+        int8_logits(b, x, gain, m)
+        shared = shared_inner(b, x, gain, m)
+        int8_chosen(b, x, m)
+    else:
+        int8_routed(b, x, gain, m)
+        shared = shared_inner(b, x, gain, m)
     for s in m.down:
         kernel = experts_q8_down_bias.KERNEL if s.bias else experts_q8_down.KERNEL
         b.add(
-            kernel, phase, s.w.name, stack_params(s, x.cols, m.n_ff), w=s.w, route=route, y=x,
-            g=b.weights.vector(after, x.cols), ssq=b.squares(x), **b.quantized(inner, "xq", "xs"),
-            **b.quantized(x, "yq", "ys"), **({"b": s.bias} if s.bias else {}),
+            kernel, Phase.EXPERTS, s.w.name, stack_params(s, x.cols, m.n_ff), w=s.w, y=x,
+            route=route_buf(b, m), g=b.weights.vector(after, x.cols), ssq=b.squares(x),
+            **b.quantized(inner_buf(b, m), "xq", "xs"), **b.quantized(x, "yq", "ys"),
+            **({"b": s.bias} if s.bias else {}),
         )  # fmt: skip
     if shared:
         b.project_add(shared, m.label + "ffn_down_shexp.weight", x, Phase.SHARED, after)

@@ -98,6 +98,8 @@ def plan_options(
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
         tiles=tiles, short_attention=short,
         latent=latent, reaches=reaches(spec, tiles, short, latent),
+        choosers=device.limits.subgroup_size if products.int8 and not device.limits.software else 0,
+        shared_beside=True,
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .reference import product, rms_normalise, row_chunks, step_words, vector
+from .router_token_logits import row_size
 from .routing import RULES, case_bias, choose, f32_matrix, spec
 
 MOST_EACH = 16  # experts of a lane
@@ -34,9 +35,9 @@ def by_subgroups(params: Params, limits: Limits) -> bool:
 
 
 def launch_subgroups(params: Params, limits: Limits) -> Launch:
-    """A workgroup per expert; at most some 6 vectors of each operand in an invocation."""
+    """A workgroup per expert."""
     experts, cols, subgroup = int(params["experts"]), int(params["cols"]), limits.subgroup_size
-    size = limits.workgroup(128 if cols <= 2048 else 256, subgroup)
+    size = row_size(cols, limits)
     constants = (*spec(params, size), subgroup, cols)
     return Launch("SG1", constants, (experts, 1, 1), subgroup)
 

@@ -23,6 +23,8 @@ shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "experts_gate.glsl"
 #ifdef DOWN
 #include "experts_slots.glsl"
+#else
+#include "experts_choice.glsl"
 #endif
 
 void main() {
@@ -37,11 +39,17 @@ void main() {
     // subgroups without values of their own would only take turns from those that load weights
     bool done = SUBGROUP >= 16u && gl_SubgroupID * SUBGROUP >= count;
 #ifdef SWIGLU
-    uint slot = gl_WorkGroupID.y;
+    uint slot = FIRST_SLOT + gl_WorkGroupID.y;
     const uint total = UNITS;
-    float chosen = route[slot].x, squares = 0.0;
+#ifndef CHOOSE
+    float chosen = EXPERT_OF(slot);
+#endif
+    float squares = 0.0;
     if (!done)
         for (uint i = gl_SubgroupInvocationID; i < 2u * CHUNKS; i += SUBGROUP) squares += ssq[i];
+#ifdef CHOOSE
+    float chosen = chosen_of(slot, stopped);  // waits, so everything else is on its way
+#endif
     uint expert = uint(max(chosen, 0.0)) - p.first;
     if (chosen < 0.0 || expert >= p.experts) return;
 #else
