@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,12 +27,15 @@ from .validate_choice import Chosen, choose, show
 from .validate_report import INTERRUPTED, Report, targets, write
 from .validate_run import ALL, NONE, SAMPLE, Run
 
+if TYPE_CHECKING:
+    from ..engine.device import Device
+
 EXAMPLES = """\
 Kernels run their own cases; primitives (a product, an expert group, attention ...) run in
-shapes that models have, in every weight format: all of them on a GPU, a few drawn by the seed
-on a software device. Outputs are poisoned first, so that NaN and elements never written fail.
-Errors are NMSE (normalised mean squared error) and the largest one relative to the largest
-value. Exit code 1 when anything fails.
+shapes that models have, in every weight format: all of them on a GPU, some drawn by the seed on a
+software device, which compiles slowly (--shapes all for the rest). Outputs are poisoned first, so
+that NaN and elements never written fail. Errors are NMSE (normalised mean squared error) and the
+largest one relative to the largest value. Exit code 1 when anything fails.
 
 Examples:
   kompute-llm validate                            kernels and primitives
@@ -55,8 +58,9 @@ def check_options() -> Decorator:
         option("--list", "list_", section=CHECKS, is_flag=True,
                help="List kernels and primitives (with -v their cases) and stop."),
         option("--shapes", section=CHECKS, type=click.Choice([ALL, SAMPLE, NONE]),
-               help="How many of the primitives' checks. [all on a GPU or with --only, else "
-               "sample]"),
+               help="all: every case; sample: of each kernel the cases of a few pipelines, of "
+               "each primitive three checks; none: kernels only. [all on a GPU or with --only, "
+               "else sample]"),
         option("--quick", section=CHECKS, is_flag=True, help="The same as --shapes none."),
         option("--bench", section=CHECKS, is_flag=True,
                help="Time primitives after their check, per call and on the device alone."),
@@ -182,10 +186,7 @@ class Validation:
 
                     measure(run, self.chosen, self.report)
                 else:
-                    left_out = run.kernels(self.chosen.kernels)
-                    self.shapes(run, device.limits.software)
-                    if left_out:
-                        self.say(f"{device.info.name} lacks what these need: {', '.join(left_out)}")
+                    self.checks(run, device)
             finally:
                 run.report(self.report, self.options["verbose"])
 
@@ -195,16 +196,21 @@ class Validation:
         self.report.notes.append(INTERRUPTED)
         write(self.report, self.files)
 
-    def shapes(self, run: Run, software: bool) -> None:
-        """The primitives, as many of their checks as asked for."""
+    def checks(self, run: Run, device: Device) -> None:
+        """Kernels and primitives, as many of their cases as asked for. On a software device, which
+        compiles slowly, a sample if nothing is asked for."""
         asked = NONE if self.options["quick"] else self.options["shapes"]
-        shapes = asked or (SAMPLE if software and not self.options["only"] else ALL)
-        if shapes == NONE or not self.chosen.primitives:
-            return
-        ran, able = run.primitives(self.chosen, shapes)
-        if shapes == SAMPLE and ran < able:
-            why = "" if asked else " on a software device, --shapes all for all of them"
-            self.say(f"{ran} of {able} checks in the shapes of models{why}")
+        few = device.limits.software and not self.options["only"]
+        shapes = asked or (SAMPLE if few else ALL)
+        lacking = run.kernels(self.chosen.kernels, SAMPLE if few and shapes == NONE else shapes)
+        if shapes != NONE:
+            run.primitives(self.chosen, shapes)
+        if lacking:
+            self.say(f"{device.info.name} lacks what these need: {', '.join(lacking)}")
+        if run.left_out and not self.stop.pressed:
+            self.say(f"{len(run.results)} of {len(run.results) + run.left_out} cases, drawn by the "
+                     "seed: --shapes all runs all of them, --only NAME those of one kernel or "
+                     "primitive")  # fmt: skip
 
     def say(self, text: str) -> None:
         """A note on stderr and in the report."""

@@ -48,6 +48,7 @@ class Run:
     def __init__(self, device: Device, seed: int, stop: Interrupt) -> None:
         self.device, self.seed, self.stop = device, seed, stop
         self.groups: list[Group] = []
+        self.left_out = 0  # cases that a sample is without
         self.status = StatusLine()
 
     @property
@@ -55,39 +56,42 @@ class Run:
         """All of them."""
         return [r for group in self.groups for r in group.results]
 
-    def kernels(self, kernels: Sequence[Kernel]) -> list[str]:
-        """Every case of each kernel; returns the names of those that the device cannot run."""
+    def kernels(self, kernels: Sequence[Kernel], shapes: str = ALL) -> list[str]:
+        """Every case of each kernel, or those of a few pipelines (SAMPLE); returns the names of
+        those that the device cannot run."""
         from ..engine.harness import can_run
         from ..engine.harness_ahead import cases_ready
+        from ..engine.harness_sample import Sample
 
         able = [k for k in kernels if can_run(self.device, k)]
-        for i, (name, cases) in enumerate(groupby(
-            cases_ready(self.device, able, self.seed), key=lambda ready: ready.kernel.name
-        )):
+        some = Sample(self.device.limits, self.seed) if shapes == SAMPLE else None
+        ready = cases_ready(self.device, able, self.seed, some)
+        for i, (name, cases) in enumerate(groupby(ready, key=lambda r: r.kernel.name)):
             with self.group(name) as group:
-                for ready in cases:
+                for item in cases:
                     if self.stop.pressed:
                         break
-                    self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {ready.case.name}")
-                    self.add(group, ready.run())
+                    self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {item.case.name}")
+                    self.add(group, item.run())
             if self.stop.pressed:
                 break
+        self.left_out += some.left_out if some else 0
         return [k.name for k in kernels if k not in able]
 
-    def primitives(self, chosen: Chosen, shapes: str) -> tuple[int, int]:
-        """Checks of primitives; returns how many ran, and how many the device could run."""
+    def primitives(self, chosen: Chosen, shapes: str) -> None:
+        """Checks of primitives, all or a SAMPLE of each."""
         from ..engine.harness_primitives import SAMPLE as COUNT
         from ..engine.harness_primitives import Checker, runnable, sample
 
-        checker, ran, able = Checker(self.device, self.seed), 0, 0
+        checker = Checker(self.device, self.seed)
         for i, primitive in enumerate(chosen.primitives):
             checks = chosen.checks(primitive, runnable(self.device, primitive))
-            able += len(checks)
             if shapes == SAMPLE:
+                self.left_out += sum(c.results for c in checks)
                 checks = sample(checks, primitive, self.seed, COUNT)
+                self.left_out -= sum(c.results for c in checks)
             if not checks or self.stop.pressed:
                 continue
-            ran += len(checks)
             where = f"primitive {i + 1} of {len(chosen.primitives)}"
 
             def tell(name: str, where: str = where, primitive: str = primitive.name) -> None:
@@ -96,7 +100,6 @@ class Run:
             with self.group(primitive.name) as group:
                 for r in checker.results(primitive, checks, tell, lambda: self.stop.pressed):
                     self.add(group, r)
-        return ran, able
 
     @contextmanager
     def group(self, name: str) -> Iterator[Group]:
@@ -127,7 +130,8 @@ class Run:
             return
         bad = [r for r in self.results if not r.ok]
         records = [record(r) for r in self.results]
-        last = f"{len(records)} cases, {len(bad)} failed"
+        every_one = f" of {len(records) + self.left_out}" if self.left_out else ""
+        last = f"{len(records)}{every_one} cases, {len(bad)} failed"
         shown = self.results if every else bad
         lines = [g.cells() for g in self.groups if g.results]
         summary = Section("summary", "Kernels and primitives", COLUMNS, lines, RIGHT, (),

@@ -42,13 +42,13 @@ class Ahead:
 
     def add(self, kernel: Kernel, launch: Launch) -> None:
         """Compile this one when a thread is free, once."""
-        key = _key(kernel, launch)
+        key = pipeline_key(kernel, launch)
         if self._pool and key not in self._jobs:
             self._jobs[key] = self._pool.submit(compile_pipeline, self._device, kernel, launch)
 
     def wait(self, kernel: Kernel, launch: Launch) -> None:
         """Return when it is compiled, or was not begun. Errors are left to who asks next."""
-        job = self._jobs.get(_key(kernel, launch))
+        job = self._jobs.get(pipeline_key(kernel, launch))
         if job and not job.cancel():
             job.exception()
 
@@ -59,5 +59,6 @@ class Ahead:
             self._pool = None
 
 
-def _key(kernel: Kernel, launch: Launch) -> tuple[Any, ...]:
+def pipeline_key(kernel: Kernel, launch: Launch) -> tuple[Any, ...]:
+    """What tells pipelines apart."""
     return kernel.name, launch.build, launch.spec, launch.subgroup_size

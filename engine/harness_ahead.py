@@ -19,6 +19,7 @@ from .harness import CaseResult, Shader, compare, run_reference
 A = TypeVar("A")
 B = TypeVar("B")
 THREADS = 16
+Choose = Callable[[Kernel, Iterable[Case]], Iterable[Case]]
 AHEAD = 4  # cases of kernels for each thread; they are small
 
 
@@ -58,14 +59,20 @@ class Ready:
         return compare(self.kernel, self.case, self.want, got, build)
 
 
-def cases_ready(device: Device, kernels: Iterable[Kernel], seed: int) -> Iterator[Ready]:
-    """Every case of the kernels."""
+def cases_ready(
+    device: Device, kernels: Iterable[Kernel], seed: int, chosen: Choose | None = None
+) -> Iterator[Ready]:
+    """Every case of the kernels, or those that `chosen` takes of each kernel's."""
 
     def one(item: tuple[Kernel, Case]) -> Ready:
         kernel, case = item
         shader = Shader(device, kernel, case)
         return Ready(kernel, case, shader, run_reference(kernel, case))
 
-    items = ((k, c) for k in kernels for c in k.cases(np.random.default_rng(seed)))
+    def cases(kernel: Kernel) -> Iterable[Case]:
+        found = kernel.cases(np.random.default_rng(seed))
+        return chosen(kernel, found) if chosen else found
+
+    items = ((k, c) for k in kernels for c in cases(k))
     # one pipeline may take as long as fifty others
     yield from in_advance(one, items, min(THREADS, available_cores()), AHEAD)

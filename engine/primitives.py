@@ -59,6 +59,11 @@ class Check:
     issued: bool = False
     suits: Suits = anywhere
 
+    @property
+    def results(self) -> int:
+        """How many results it has."""
+        return 2 if self.issued else 1
+
     def chain(self, seed: int, primitive: str) -> Chain:
         """The inputs that belong to a seed, whatever else is checked."""
         key = zlib.crc32(f"{primitive} {self.name}".encode())
