@@ -125,7 +125,8 @@ def sample(options: sampler.Sampling, vocab: int, rng: np.random.Generator) -> C
     ops: dict[str, Any] = {
         "logits": normal(rng, 1, vocab) * 3, "counts": counts, "history": history, "step": step,
         "settings": sampler.settings_words(options, ()), "tokens": np.zeros(4, np.uint32),
-        "keys": np.zeros(vocab, np.uint32), "best": np.zeros((-(-vocab // group), 2), np.uint32),
+        "keys": np.zeros(vocab, np.uint32),
+        "best": np.zeros(sample_scan.best_shape(vocab), np.uint32),
         "result": np.zeros(words.WORDS + words.RING, np.uint32),
     }  # fmt: skip
     params: dict[str, int | float] = {"n_vocab": vocab, "group": group}

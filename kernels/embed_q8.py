@@ -15,9 +15,9 @@ from .reference import random_matrix, step_words
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """One invocation per chunk of 32 values."""
+    """One invocation per group."""
     size = limits.workgroup(64)
-    grid = (-(-int(params["n_embd"]) // (32 * size)), 1, 1)
+    grid = (-(-int(params["n_embd"]) // (GROUP * size)), 1, 1)
     return Launch(ops["w"].format_name, (size,), grid)
 
 

@@ -18,7 +18,7 @@ from ..engine.sampler import (
 )
 from .fast_memory import load_one, load_u32, load_word, store_u32
 from .fast_simd import device, float_bits, routine
-from .fast_team import claim, fetch_add_u32
+from .fast_team import claim, fetch_add_u32, fetch_max_u32
 
 LOGITS, SETTINGS, COUNTS, STEP, KEYS, BEST, N_VOCAB, GROUP = range(0, 64, 8)
 GROUPS = 64  # groups of ids per claim
@@ -89,13 +89,22 @@ def sample_scan() -> Any:
 
     def run(a: int, team: int, me: int, members: int) -> None:
         step, total, group = load_word(a + STEP), load_word(a + N_VOCAB), load_word(a + GROUP)
-        first, bad = claim(team) * (GROUPS * group), 0
+        first, bad, best = claim(team) * (GROUPS * group), 0, load_word(a + BEST)
+        top, rest = 0, 0  # the largest key, the complement of the least maximum that is usable
         while first < total and load_u32(step + STOP) == 0:
             stop = min(first + GROUPS * group, total)
             for start in range(first, stop, group):
                 bad += scan_group(a, start, min(start + group, stop))
+                key = load_u32(best + 8 * (start // group))
+                top = max(top, key)
+                if key:
+                    rest = max(rest, key ^ 0xFFFFFFFF)
             first = claim(team) * (GROUPS * group)
         if bad:
             fetch_add_u32(step + BAD, bad)
+        if top:
+            ends = best + 8 * ((total + group - 1) // group)
+            fetch_max_u32(ends, top)
+            fetch_max_u32(ends + 4, rest)
 
     return run

@@ -36,6 +36,12 @@ def fetch_add_u32(b: Any, address: Any, value: Any) -> Any:
     return b.atomic_rmw("add", pointer(b, address, I32), b.trunc(value, I32), "monotonic")
 
 
+@op(types.void, types.int64, types.int64)
+def fetch_max_u32(b: Any, address: Any, value: Any) -> Any:
+    """Raise a 32-bit word that several members raise, as unsigned numbers."""
+    return b.atomic_rmw("umax", pointer(b, address, I32), b.trunc(value, I32), "monotonic")
+
+
 @op(types.int64, types.int64)
 def shared_load(b: Any, address: Any) -> Any:
     """Read a shared word, and see everything written before it was stored."""

@@ -13,7 +13,7 @@ from ..engine.step import RING, StopReason
 from .kernel import Array, Case, Kernel, Launch, Params, Shaped
 from .limits import Limits
 from .reference import step_words
-from .sample_scan import group_size
+from .sample_scan import best_of, group_size
 
 MAX_VOCAB = 1 << 20  # ids of one residue class fit the shader's bins
 
@@ -29,9 +29,11 @@ def reference(
     keys: Array, best: Array, settings: Array, step: Array, tokens: Array, counts: Array,
     history: Array, result: Array, *, n_vocab: int, group: int, n_ctx: int,
 ) -> None:  # fmt: skip
-    """Draw from keys (n_vocab,); then advance `step` and the window, and fill `result`."""
+    """Draw from keys (n_vocab,); then advance `step` and the window, and fill `result`. The last
+    row of `best` is cleared for the next scan."""
     if step[words.STOP]:
         return
+    best[-1] = 0
     seed = int(step[words.SEED_LO]), int(step[words.SEED_HI])
     (u,) = draw.philox(int(step[words.DRAWS]), *seed)
     chosen = draw.choose(keys[:n_vocab], settings, u)
@@ -67,10 +69,6 @@ def _case(name: str, logits: Array, options: Sampling, end_ids: tuple[int, ...] 
     """A decode step at position 70; `changes` are step words by name."""
     n, n_ctx, group = logits.size, 128, group_size(logits.size)
     keys = draw.order_keys(logits.astype(np.float32))
-    best = np.zeros((-(-n // group), 2), np.uint32)
-    for i, start in enumerate(range(0, n, group)):
-        at = start + int(keys[start : start + group].argmax())
-        best[i] = keys[at], at
     step = step_words(1, 70)
     step[[words.SEED_LO, words.SEED_HI]] = sampler.seed_words(0x1234567890ABCDEF)
     step[[words.COUNT, words.DRAWS]] = 66, 66
@@ -79,7 +77,8 @@ def _case(name: str, logits: Array, options: Sampling, end_ids: tuple[int, ...] 
     history = np.zeros(n_ctx, np.uint32)
     history[:71] = np.arange(71) % n + 1
     ops = {
-        "keys": keys, "best": best, "settings": settings_words(options, end_ids), "step": step,
+        "keys": keys, "best": best_of(keys, group), "step": step,
+        "settings": settings_words(options, end_ids),
         "tokens": np.zeros(4, np.uint32), "counts": np.full(n, 9, np.uint32),
         "history": history, "result": np.zeros(words.WORDS + RING, np.uint32),
     }  # fmt: skip

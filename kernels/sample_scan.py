@@ -22,6 +22,29 @@ def group_size(n_vocab: int) -> int:
     return 32 if n_vocab <= 1 << 16 else 64
 
 
+def best_shape(n_vocab: int) -> tuple[int, int]:
+    """Of `best`: a row per group, and one for the largest and the least of the maxima."""
+    return -(-n_vocab // group_size(n_vocab)) + 1, 2
+
+
+def best_of(keys: Array, group: int) -> Array:
+    """What scan leaves in `best` for keys (n_vocab,): key and id of each group, then the ends."""
+    n = keys.size
+    best = np.zeros((-(-n // group) + 1, 2), np.uint32)
+    for i, start in enumerate(range(0, n, group)):
+        best[i, 1] = start + keys[start : start + group].argmax()
+    best[:-1, 0] = keys[best[:-1, 1]]
+    note_ends(best)
+    return best
+
+
+def note_ends(best: Array) -> None:
+    """The last row: the largest key of all, the complement of the least maximum that is usable."""
+    usable = best[:-1, 0][best[:-1, 0] != 0]
+    if usable.size:
+        best[-1] = np.maximum(best[-1], (usable.max(), ~usable.min()))
+
+
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """Enough workgroups to spread a vocabulary over a large device; groups never straddle two."""
     threads = limits.workgroup(256)
@@ -34,7 +57,7 @@ def reference(
     *, n_vocab: int, group: int,
 ) -> None:  # fmt: skip
     """keys (n_vocab,) of the penalized logits (1, n_vocab), 0 for what is never drawn;
-    best (groups, 2) = key, id."""
+    best (groups + 1, 2) = key, id, and in the last row the ends."""
     if step[words.STOP]:
         return
     x = logits.reshape(-1)[:n_vocab]
@@ -51,7 +74,8 @@ def reference(
     best[:whole, 1] = at + np.arange(whole) * group
     if n_vocab % group:
         best[whole, 1] = whole * group + keys[whole * group : n_vocab].argmax()
-    best[:, 0] = keys[best[:, 1]]
+    best[:-1, 0] = keys[best[:-1, 1]]
+    note_ends(best)
 
 
 SIZES = (1, 7, 288, 1000, 49152, 151936)
@@ -72,7 +96,7 @@ def _case(name: str, logits: Array, settings: Array, counts: Array | None = None
         "counts": np.zeros(n, np.uint32) if counts is None else counts,
         "step": step_words(1, 5),
         "keys": np.zeros(n, np.uint32),
-        "best": np.zeros((-(-n // group), 2), np.uint32),
+        "best": np.zeros(best_shape(n), np.uint32),
     }
     return Case(name, ops, {"n_vocab": n, "group": group}, exact=True)
 

@@ -12,15 +12,15 @@ def sampling_bufs(n_vocab: int, n_ctx: int) -> dict[str, Buf]:
     """Buffers of the sampler by name.
 
     The host writes `settings` at the start of a generation and reads `out`; `counts` and
-    `history` are the penalty window; `keys` and `best` are scratch of one step.
+    `history` are the penalty window; `keys` and `best` are scratch of one step, but for the last
+    row of `best`, which each step leaves cleared.
     """
-    groups = -(-n_vocab // sample_scan.group_size(n_vocab))
     bufs = (
         Buf("settings", (sampler.SETTINGS_WORDS,), "U32", Role.INPUT),
         Buf("counts", (n_vocab,), "U32", Role.STATE),
         Buf("history", (n_ctx,), "U32", Role.STATE),
         Buf("keys", (n_vocab,), "U32"),
-        Buf("best", (groups, 2), "U32"),
+        Buf("best", sample_scan.best_shape(n_vocab), "U32", Role.STATE),
         Buf("out", (words.WORDS + words.RING,), "U32", Role.OUTPUT),
     )
     return {b.name: b for b in bufs}

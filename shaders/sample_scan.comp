@@ -3,6 +3,8 @@
 //
 // A group is `group` neighbouring ids. The k best ids of the vocabulary all lie in the k groups
 // with the best maxima, so sample_pick reads n_vocab / group maxima and k groups, not n_vocab keys.
+// The largest and the least of the maxima are found on the way: `best` has a row more for them, of
+// zeros at first, to which sample_pick brings it back.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "types.glsl"
@@ -14,7 +16,8 @@ READS(1, uint, settings)
 READS(2, uint, counts)    // (n_vocab) occurrences in the penalty window
 UPDATES(3, uint, step)
 WRITES(4, uint, keys)     // (n_vocab)
-WRITES(5, uint, best)     // (groups, 2): largest key, lowest id that has it
+UPDATES(5, uint, best)    // (groups + 1, 2): largest key, lowest id that has it; in the last row
+                          // the largest key of all, the complement of the least that is usable
 
 PUSH { uint n_vocab; uint group; } p;
 
@@ -25,6 +28,7 @@ const uint EACH = 4u; // neighbouring ids per invocation
 shared uint quad_key[THREADS];
 shared uint quad_id[THREADS];
 shared uint bad_total;
+shared uint ends[2]; // as in the last row of `best`, of this workgroup
 
 float penalized(float x, uint count) {
     x *= uintBitsToFloat(settings[x > 0.0 ? SET_INV_REPEAT : SET_REPEAT]);
@@ -46,16 +50,17 @@ uint find_suppressed(uint id, uint count) {
 }
 
 void main() {
-    uint silent = settings[SET_N_SUPPRESSED]; // on its way beside the stop flag
-    if (step[STEP_STOP] != 0u) return;
+    // every read is on its way before the stop flag is waited for
+    uint silent = settings[SET_N_SUPPRESSED], window = settings[SET_WINDOW];
     uint t = gl_LocalInvocationID.x;
-    if (t == 0u) bad_total = 0u;
-    barrier();
-    bool penalties = settings[SET_WINDOW] != 0u;
     uint first = (gl_WorkGroupID.x * THREADS + t) * EACH;
-    uint top = 0u, top_id = first, bad = 0u;
-    float x[EACH]; // read before the search, which waits for every step
+    float x[EACH];
     for (uint i = 0u; i < EACH; i++) x[i] = first + i < p.n_vocab ? logits[first + i] : 0.0;
+    if (step[STEP_STOP] != 0u) return;
+    if (t == 0u) bad_total = 0u;
+    if (t < 2u) ends[t] = 0u;
+    barrier();
+    uint top = 0u, top_id = first, bad = 0u;
     uint next = find_suppressed(first, silent);
     for (uint i = 0u; i < EACH && first + i < p.n_vocab; i++) {
         uint id = first + i, key = order_key(x[i]);
@@ -63,7 +68,7 @@ void main() {
         if (suppressed) next++;
         if (key == 0u) bad++;
         else if (suppressed) key = 0u;
-        else if (penalties && counts[id] != 0u) key = order_key(penalized(x[i], counts[id]));
+        else if (window != 0u && counts[id] != 0u) key = order_key(penalized(x[i], counts[id]));
         keys[id] = key;
         if (key > top) { top = key; top_id = id; }
     }
@@ -75,11 +80,19 @@ void main() {
 
     uint quads = p.group / EACH; // invocations that share a group
     uint index = gl_WorkGroupID.x * (THREADS / quads) + t;
-    if (t >= THREADS / quads || index * p.group >= p.n_vocab) return;
-    for (uint i = 0u; i < quads; i++) {
-        uint key = quad_key[t * quads + i];
-        if (i == 0u || key > top) { top = key; top_id = quad_id[t * quads + i]; }
+    if (t < THREADS / quads && index * p.group < p.n_vocab) {
+        for (uint i = 0u; i < quads; i++) {
+            uint key = quad_key[t * quads + i];
+            if (i == 0u || key > top) { top = key; top_id = quad_id[t * quads + i]; }
+        }
+        best[2u * index] = top;
+        best[2u * index + 1u] = top_id;
+        if (top != 0u) {
+            atomicMax(ends[0], top);
+            atomicMax(ends[1], ~top);
+        }
     }
-    best[2u * index] = top;
-    best[2u * index + 1u] = top_id;
+    barrier();
+    uint last = (p.n_vocab + p.group - 1u) / p.group;
+    if (t < 2u && ends[t] != 0u) atomicMax(best[2u * last + t], ends[t]);
 }

@@ -50,7 +50,7 @@ bool before(uint key, uint id, uint key2, uint id2) {
 
 // Item i of a source as (key, id); key 0 where there is none.
 uvec2 item(uint source, uint i) {
-    if (source == FROM_BEST) return uvec2(best[2u * i], best[2u * i + 1u]);
+    if (source == FROM_BEST) return best[i];
     uint id = i;
     if (source == FROM_GROUPS)
         id = selected[i >> group_bits] << group_bits | i & p.group - 1u;
