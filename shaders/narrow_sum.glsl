@@ -1,0 +1,59 @@
+// The residual stream as the dispatch before has left it: rows of a buffer whose sum it is. Every
+// workgroup makes the sum, and from that, times the gain of a norm, the vector in int8.
+// The shader declares x[] of vec4 (the rows), g and, with NORM, p.eps, and defines keep(), which is
+// called for values 4 n … 4 n + 3 of the sum by the workgroup that stores it.
+// spec, behind those of narrow_vector.glsl: 2 COLS (values of a row), 3 PARTS (rows), 4 SPLIT
+// (lanes that share the parts of a value, a power of two, at most a quarter of the subgroup)
+
+layout(constant_id = 2) const uint COLS = 64u;
+layout(constant_id = 3) const uint PARTS = 2u;
+layout(constant_id = 4) const uint SPLIT = 1u;
+
+#ifndef WIDTH
+#define WIDTH COLS
+#endif
+#include "narrow_vector.glsl"
+
+const uint FOURS = COLS / 4u, RUN = SUBGROUP / SPLIT, PASS = TEAMS * RUN;
+const uint PASSES = (FOURS + PASS - 1u) / PASS, EACH = (PARTS + SPLIT - 1u) / SPLIT;
+
+shared float squares[TEAMS];
+
+void keep(uint n, vec4 sum);
+
+// The vector, and sums of squares by subgroup, behind the barrier that ends this
+void sum_parts(uint t, bool stores) {
+    uint lane = t % SUBGROUP, split = lane / RUN, first = t / SUBGROUP * RUN + lane % RUN;
+    vec4 own[PASSES], gain[PASSES];
+    FLAT for (uint i = 0u; i < PASSES; i++) {
+        uint n = min(first + i * PASS, FOURS - 1u);
+        gain[i] = uintBitsToFloat(g4[p.g_p0 / 4u + n]);
+        own[i] = vec4(0.0);
+        FLAT for (uint j = 0u; j < EACH; j++) {
+            uint part = split + j * SPLIT;
+            if (part < PARTS) own[i] += x[part * FOURS + n];
+        }
+    }
+    float sum = 0.0;
+    FLAT for (uint i = 0u; i < PASSES; i++) {
+        for (uint lanes = RUN; lanes < SUBGROUP; lanes *= 2u)
+            own[i] += subgroupShuffleXor(own[i], lanes);
+        uint n = first + i * PASS;
+        bool inside = split == 0u && n < FOURS;
+        if (inside) sum += dot(own[i], own[i]);
+        if (inside && stores) keep(n, own[i]);
+        quantize_x(n, own[i] * gain[i], inside);
+    }
+    for (uint lanes = SUBGROUP / 2u; lanes > 0u; lanes /= 2u)
+        sum += subgroupShuffleXor(sum, lanes);
+    if (lane == 0u) squares[t / SUBGROUP] = sum;
+    barrier();
+}
+
+#ifdef NORM
+float inverse_rms() {
+    float sum = 0.0;
+    for (uint i = 0u; i < TEAMS; i++) sum += squares[i];
+    return inversesqrt(sum / float(COLS) + p.eps);
+}
+#endif
