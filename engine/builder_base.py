@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..kernels.kernel import Kernel
+from ..kernels.mla_parts import WHOLE, Parts
 from . import step
 from .plan import Buf, Dispatch, Operand, Phase, Role
 from .rope import rope_name
@@ -32,8 +33,9 @@ class PlanOptions:
     mat-vecs do (matvec_int8).
     `ring`: caches of layers with a window keep what such layers can still see, else all
     positions. `latent`: what of latent attention a token takes in one dispatch in short contexts:
-    "head" (from the compressed query to the heads' values), "core" (from plain queries on), ""
-    (each stage for itself). `choosers`: lanes of the subgroups that choose experts where gates and
+    "head" (from the compressed query to the heads' values), "parts" (the same in two dispatches,
+    with `latent_parts` workgroups per head), "core" (from plain queries on), "" (each stage for
+    itself). `choosers`: lanes of the subgroups that choose experts where gates and
     ups are multiplied (experts_q8_choose_swiglu), 0: the router chooses; `shared_beside`: then
     shared experts go beside the router.
     """
@@ -53,6 +55,7 @@ class PlanOptions:
     few: int = 0
     ring: bool = True
     latent: str = ""
+    latent_parts: Parts = WHOLE
     choosers: int = 0
     shared_beside: bool = False
 

@@ -1,10 +1,12 @@
-"""Latent attention of single tokens in int8 products: in one dispatch, or stage by stage."""
+"""Latent attention of single tokens in int8 products: in one dispatch, in two, by stages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ..kernels import (
+    mla_absorb_q8,
+    mla_attend_q8,
     mla_compress_q8,
     mla_expand_q8,
     mla_token,
@@ -13,6 +15,7 @@ from ..kernels import (
     norm_matvec_q8,
     q8,
 )
+from ..kernels.mla_parts import query_width
 from .builder_base import SHORT_LATENT
 from .builder_dsa import choose_positions, chooses
 from .builder_mla import (
@@ -41,13 +44,15 @@ def compresses(b: Int8Builder, layer: int) -> bool:
 
 
 def in_one(b: Int8Builder, layer: int) -> str:
-    """What of the layer a single dispatch does, as PlanOptions.latent: in short contexts, with
-    weights and a cache in formats that its kernel has."""
+    """The layer's form, as PlanOptions.latent: in short contexts, with weights and a cache in
+    formats that its kernels have."""
     m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
     known = latent_cache(b, layer).format_name == "F16" and w.v_b().format_name in q8.FORMATS
     short = 0 < b.reach <= SHORT_LATENT
     if not (short and b.opts.latent and known) or chooses(b) or not w.k_b_q8():
         return ""
+    if b.opts.latent == "parts" and m.q_rank and compresses(b, layer):
+        return "parts"
     if b.opts.latent == "head" and m.q_rank and w.v_and_q_b():
         return "head"
     return "core" if not m.q_rank or compresses(b, layer) else ""
@@ -106,12 +111,32 @@ def token_in_one(b: Int8Builder, plain: Buf | None, a: Buf, y: Buf, layer: int) 
     b.add(mla_token.KERNEL, Phase.CORE, label, params | {"q_rank": m.q_rank}, w=both, h=h, **ops)
 
 
+def token_in_parts(b: Int8Builder, a: Buf, y: Buf, layer: int) -> None:
+    """The heads' values in int8 from the compressed query in `a`, several workgroups per head."""
+    m, w, parts = sizes(b), MlaWeights(sizes(b), b.weights, layer), b.opts.latent_parts
+    k_b, k = w.k_b_q8(), latent_cache(b, layer)
+    assert k_b is not None
+    width = query_width(m.heads, m.rank, m.n_rot, parts.query)
+    q = Buf(f"mla.parts.{width}", (b.opts.batch, width))
+    params: Push = {"heads": m.heads, "rank": m.rank, "n_rot": m.n_rot, "parts": parts.query}
+    gains = w.label + "attn_q_a_norm.weight", w.label + "attn_kv_a_norm.weight"
+    b.add(mla_absorb_q8.KERNEL, Phase.Q_PREP, w.q_b().name,
+          params | {"nope": m.nope, "q_rank": m.q_rank, "eps": b.spec.eps}, w=w.q_b(), a=a, kb=k_b,
+          h=b.weights.vectors(gains, (m.q_rank, m.rank)), rope=b.rope(layer), q=q, k=k)  # fmt: skip
+    more: Push = {"value": m.value, "shares": parts.values, "scale": b.spec.attn_scale}
+    b.add(mla_attend_q8.KERNEL, Phase.CORE, w.v_b().name, params | more, w=w.v_b(), q=q, k=k,
+          **b.quantized(y, "yq", "ys"))  # fmt: skip
+
+
 def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
-    """Five dispatches, four where queries are not compressed; in short contexts two, or three
-    where formats differ."""
+    """Five dispatches, four where queries are not compressed; in short contexts three, two with a
+    workgroup per head."""
     m, form, int8 = sizes(b), in_one(b, layer), compresses(b, layer)
     small = Buf(f"mla.compressed.{m.q_rank}", (1, m.q_rank))
-    a = int8_first(b, x, gain, layer, small if int8 and form != "head" else None)
+    a = int8_first(b, x, gain, layer, small if int8 and form not in ("head", "parts") else None)
+    if form == "parts":
+        token_in_parts(b, a, y, layer)
+        return
     if form == "head":
         token_in_one(b, None, a, y, layer)
         return

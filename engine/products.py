@@ -16,6 +16,7 @@ from ..kernels import (
     matmul_coop,
     matvec_int8,
     mla_attention_coop,
+    mla_parts,
     mla_prefill_coop,
     mla_token_launch,
     q8,
@@ -28,6 +29,7 @@ from .device import Device
 from .errors import UsageError
 from .layout import binding_limit
 from .spec import ModelSpec
+from .spec_mla import MlaSpec
 
 MAX_SPLITS = 64  # as in shaders/attention_combine.comp
 
@@ -100,6 +102,8 @@ def plan_options(
         latent=latent, reaches=reaches(spec, tiles, short, latent),
         choosers=device.limits.subgroup_size if products.int8 and not device.limits.software else 0,
         shared_beside=True,
+        latent_parts=mla_parts.parts_of(_head(spec.mla), spec.mla.heads, device.limits)
+        if spec.mla else mla_parts.WHOLE,
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe
         and takes_batches(container) else 0,
     )  # fmt: skip
@@ -131,12 +135,17 @@ def _attends_by_tiles(spec: ModelSpec, device: Device, caches: tuple[str, str]) 
 def _latent_in_one(spec: ModelSpec, device: Device) -> str:
     """What of latent attention a token takes in one dispatch in short contexts (PlanOptions)."""
     if spec.mla:
-        m, suits = spec.mla, mla_token_launch.suits
-        core = mla_token_launch.Head(m.rank, m.nope, m.n_rot, m.value)
-        if suits(replace(core, q_rank=m.q_rank), device.limits):
+        head, limits = _head(spec.mla), device.limits
+        if not limits.software and mla_parts.fits(head, limits):
+            return "parts"
+        if mla_token_launch.suits(head, limits):
             return "head"
-        return "core" if suits(core, device.limits) else ""
+        return "core" if mla_token_launch.suits(replace(head, q_rank=0), limits) else ""
     return ""
+
+
+def _head(m: MlaSpec) -> mla_token_launch.Head:
+    return mla_token_launch.Head(m.rank, m.nope, m.n_rot, m.value, m.q_rank)
 
 
 def choose_splits(units: int, n_head_kv: int) -> int:

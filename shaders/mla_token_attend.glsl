@@ -1,7 +1,13 @@
-// Attention of mla_token.glsl: cache rows, softmax, the subgroups' sums joined.
+// Attention of the mla_token family: cache rows, softmax, the subgroups' sums joined. FRESH: the
+// token's own row is in fresh[], not in the cache.
 
+const uint VECS = RANK / 8u, HALF = VECS + 4u;       // 16-byte vectors of a latent; see join()
+const uint OWN = (VECS + SUBGROUP - 1u) / SUBGROUP;  // of a lane
 const uint TOGETHER = AHEAD < 4u ? AHEAD : 4u;  // rows whose softmax is one step; divides AHEAD
 const float NEVER = -1e30;
+
+shared vec2 state[TEAMS];  // largest score, sum of exponentials
+shared vec4 slots[SLOTS * 2u * HALF];
 
 uvec4 rows[AHEAD * OWN];  // cache rows on their way
 uint keys[AHEAD * KEYS];
@@ -21,6 +27,7 @@ void load_rows(uint first, uint lane) {
     }
 }
 
+#ifdef FRESH
 // The token's own row in the place of row u
 void take_fresh(uint u, uint lane) {
     FLAT for (uint j = 0u; j < OWN; j++)
@@ -30,6 +37,15 @@ void take_fresh(uint u, uint lane) {
         keys[u * KEYS + j] = fresh[i / 4u][i & 3u];
     }
 }
+#define CURB(u, i, pos) if (i >= pos) take_fresh(u, lane)
+#else
+// Nothing in the place of row u: caches may hold anything behind the context
+void drop_row(uint u) {
+    FLAT for (uint j = 0u; j < OWN; j++) rows[u * OWN + j] = uvec4(0u);
+    FLAT for (uint j = 0u; j < KEYS; j++) keys[u * KEYS + j] = 0u;
+}
+#define CURB(u, i, pos) if (i > pos) drop_row(u)
+#endif
 
 // The lane's part of the absorbed query
 void take_query(uint lane) {
@@ -60,7 +76,7 @@ float part_of(uint u) {
 void take_rows(uint u0, uint i0, uint pos, uint lane) {
     float score[TOGETHER], top = largest;
     FLAT for (uint u = 0u; u < TOGETHER; u++) {
-        if (i0 + u * TEAMS >= pos) take_fresh(u0 + u, lane);
+        CURB(u0 + u, i0 + u * TEAMS, pos);
         score[u] = part_of(u0 + u);
     }
     FLAT for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u)

@@ -1,17 +1,18 @@
-// The queries of mla_token.glsl: plain (QUERY: made of the compressed one), then absorbed.
+// The queries of the mla_token family: plain (QUERY: made of the compressed one), then absorbed.
+// Declared by the user: SCALE, by which queries are multiplied, ROWS_OF_QUERY, KEY_COLS (columns of
+// k_b that the workgroup has), KEEP_ABSORBED(row, sum), which keeps a value of the absorbed query.
 
 #ifdef QUERY
 const uint Q_UNITS = Q_RANK / (32u * UNIT), Q_OWN = (Q_UNITS + QUERY_LANES - 1u) / QUERY_LANES;
 
-shared vec4 query[HEAD / 4u];
+shared vec4 query[ROWS_OF_QUERY / 4u];
 shared float squares_of[TEAMS];
 Unit q_units[QUERY_ROWS * Q_OWN];
 
-// Rows of q_b from row q0 on; q_b lies behind v_b
-void load_queries(uint head, uint q0, uint lane) {
-    uint before = gl_NumWorkGroups.x * VALUE * V_UNITS;
+// Of `count` rows of q_b, the first of which begins with unit `from`, those from q0 on
+void load_queries(uint from, uint count, uint q0, uint lane) {
     LOAD_UNITS(q_units, QUERY_ROWS, Q_OWN, Q_UNITS, QUERY_LANES,
-               before + (head * HEAD + min(q0 + r, HEAD - 1u)) * Q_UNITS)
+               from + min(q0 + r, count - 1u) * Q_UNITS)
 }
 
 vec4 input_values, input_gain;
@@ -36,19 +37,19 @@ void compress(uint t, uint team, uint lane) {
     barrier();
 }
 
-// The head's rows of q_b times x
-void make_query(uint head, uint t) {
+// These rows times x
+void make_query(uint from, uint count, uint t) {
     uint lane = t % QUERY_LANES, row0 = t / QUERY_LANES * QUERY_ROWS;
     float squares = 0.0;
     for (uint i = 0u; i < TEAMS; i++) squares += squares_of[i];
     float norm = inversesqrt(squares / float(Q_RANK) + p.eps);
-    for (uint q0 = row0; q0 < HEAD; q0 += WORKGROUP / QUERY_LANES * QUERY_ROWS) {
-        if (q0 != row0) load_queries(head, q0, lane);
+    for (uint q0 = row0; q0 < count; q0 += WORKGROUP / QUERY_LANES * QUERY_ROWS) {
+        if (q0 != row0) load_queries(from, count, q0, lane);
         float sum[QUERY_ROWS];
         DOT_UNITS(sum, q_units, QUERY_ROWS, Q_OWN, Q_UNITS, QUERY_LANES)
         if (lane == 0u)
             FLAT for (uint r = 0u; r < QUERY_ROWS; r++)
-                if (q0 + r < HEAD) query[(q0 + r) / 4u][(q0 + r) & 3u] = sum[r] * norm;
+                if (q0 + r < count) query[(q0 + r) / 4u][(q0 + r) & 3u] = sum[r] * norm;
     }
 }
 
@@ -62,16 +63,16 @@ vec4 query4(uint head, uint n) { return x[head * (HEAD / 4u) + n]; }
 void load_input(uint head, uint n) { input_values = query4(head, min(n, NOPE / 4u - 1u)); }
 #endif
 
-const uint K_CHUNKS = NOPE / 32u, K_OWN = (K_CHUNKS + KEY_LANES - 1u) / KEY_LANES;
+const uint K_CHUNKS = KEY_COLS / 32u, K_OWN = (K_CHUNKS + KEY_LANES - 1u) / KEY_LANES;
 
 struct Key { uvec4 a; uvec4 b; float d; };  // 32 values of k_b, Q8_0
 Key k_chunks[KEY_ROWS * K_OWN];
 
-// Rows of k_b from r0 on
-void load_keys(uint head, uint r0, uint lane) {
+// Rows of k_b from r0 on, KEY_COLS of their columns; `from`: the chunk of row 0
+void load_keys(uint from, uint r0, uint lane) {
     FLAT for (uint r = 0u; r < KEY_ROWS; r++)
         FLAT for (uint i = 0u; i < K_OWN; i++) {
-            uint g = (head * RANK + min(r0 + r, RANK - 1u)) * K_CHUNKS
+            uint g = from + min(r0 + r, RANK - 1u) * (NOPE / 32u)
                 + min(lane + i * KEY_LANES, K_CHUNKS - 1u);
             uint at = p.kb_p0 / 4u + g * 2u;
             vec2 pair = unpackHalf2x16(kb[p.kb_p1 + g / 2u]);
@@ -81,22 +82,22 @@ void load_keys(uint head, uint r0, uint lane) {
 
 // The plain query without position into x, times the scale of scores
 void quantize_query(uint head, uint t) {
-    for (uint n = t; n < NOPE / 4u; n += WORKGROUP) {
+    for (uint n = t; n < KEY_COLS / 4u; n += WORKGROUP) {
 #ifdef QUERY
-        quantize_x(n, query[n] * p.scale);
+        quantize_x(n, query[n] * SCALE);
 #else
         if (n != t) load_input(head, n);
-        quantize_x(n, input_values * p.scale);
+        quantize_x(n, input_values * SCALE);
 #endif
     }
     barrier();
 }
 
-// The head's rows of k_b times x: what meets the latents
-void absorb(uint head, uint t) {
+// These columns of k_b times x: what meets the latents
+void absorb(uint from, uint t) {
     uint lane = t % KEY_LANES, row0 = t / KEY_LANES * KEY_ROWS;
     for (uint r0 = row0; r0 < RANK; r0 += WORKGROUP / KEY_LANES * KEY_ROWS) {
-        if (r0 != row0) load_keys(head, r0, lane);
+        if (r0 != row0) load_keys(from, r0, lane);
         float sum[KEY_ROWS];
         FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] = 0.0;
         FLAT for (uint i = 0u; i < K_OWN; i++) {
@@ -112,15 +113,15 @@ void absorb(uint head, uint t) {
             FLAT for (uint r = 0u; r < KEY_ROWS; r++) sum[r] += subgroupShuffleXor(sum[r], d);
         if (lane == 0u)
             FLAT for (uint r = 0u; r < KEY_ROWS; r++)
-                if (r0 + r < RANK) absorbed[r0 + r] = sum[r];
+                if (r0 + r < RANK) KEEP_ABSORBED(r0 + r, sum[r]);
     }
 }
 
-// The part of the query with position, turned, by one subgroup
-void rotate_query(uint head, uint pos, uint lane) {
-    for (uint i = lane; i < ROT / 2u; i += SUBGROUP) {
-        vec2 v = turned(pos, i, pair_of(query4(head, NOPE / 4u + i / 2u), i)) * p.scale;
-        absorbed[RANK + 2u * i] = v.x;
-        absorbed[RANK + 2u * i + 1u] = v.y;
+// The part of the query with position, turned, by `count` invocations; `first`: its first vector
+void rotate_query(uint head, uint first, uint pos, uint t, uint count) {
+    for (uint i = t; i < ROT / 2u; i += count) {
+        vec2 v = turned(pos, i, pair_of(query4(head, first + i / 2u), i)) * SCALE;
+        KEEP_ABSORBED(RANK + 2u * i, v.x);
+        KEEP_ABSORBED(RANK + 2u * i + 1u, v.y);
     }
 }
