@@ -10,14 +10,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..kernels import q8
-from .builder import Builder, PlanOptions
+from .builder import SHORT, Builder, PlanOptions
 from .builder_batch import BatchBuilder
 from .builder_int8 import Int8Builder
+from .builder_narrow import NarrowBuilder
 from .builder_token import TokenBuilder
 from .container import Container
 from .errors import ModelError
 from .families import FAMILIES
 from .plan import Buf, Dispatch, Phase, Plan, Role
+from .prefetching import prefetched
 from .spec import ModelSpec
 from .weights import Weights
 
@@ -38,9 +40,11 @@ class Forward:
         self.weights = Weights(container, opts.binding_bytes, scales)
         self._output = "token_embd.weight" if spec.tied else "output.weight"
 
-    def _single(self) -> Builder:
+    def _single(self, reach: int = 0) -> Builder:
         form = Int8Builder if self.opts.int8 else TokenBuilder
-        return form(self.spec, self.opts, self.weights)
+        if self.opts.narrow and 0 < reach <= SHORT:
+            form = NarrowBuilder
+        return form(self.spec, self.opts, self.weights, reach)
 
     def _layers(self, b: Builder) -> Buf:
         return FAMILIES[self.spec.arch].layers(b)
@@ -81,10 +85,10 @@ class Forward:
 
         `reach`: the fastest form for so few positions; any form gives the right result.
         """
-        b = self._single()
-        b.reach = reach
+        b = self._single(reach)
         self._head(b, self._layers(b))
-        return Plan(1, (*b.out, *sampling), f"decode {reach}" if reach else "decode")
+        layers = list(prefetched(b.out, b.step)) if self.opts.prefetch else b.out
+        return Plan(1, (*layers, *sampling), f"decode {reach}" if reach else "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""

@@ -24,6 +24,7 @@ from ..kernels import (
 from .builder_base import FEW_HEADS, PLAIN_LATENT, SHORT, SHORT_LATENT, PlanOptions
 from .builder_int8 import obstacle as int8_obstacle
 from .builder_int8 import takes_batches
+from .builder_narrow import suits as narrow_suits
 from .container import Container
 from .device import Device
 from .errors import UsageError
@@ -32,6 +33,7 @@ from .spec import ModelSpec
 from .spec_mla import MlaSpec
 
 MAX_SPLITS = 64  # as in shaders/attention_combine.comp
+PREFETCHING = ("discrete",)  # devices whose caches have room for weights of the next products
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,11 @@ def plan_options(
         int8=products.int8, products=products.batches,
         coop_attention=_attends_on_matrix_cores(products, spec, device, caches),
         tiles=tiles, short_attention=short,
-        latent=latent, reaches=reaches(spec, tiles, short, latent),
+        prefetch=short and device.info.type in PREFETCHING, latent=latent,
+        narrow=short and not device.limits.software and narrow_suits(
+            container, spec, device.limits, caches
+        ),
+        reaches=reaches(spec, tiles, short, latent),
         choosers=device.limits.subgroup_size if products.int8 and not device.limits.software else 0,
         shared_beside=True,
         latent_parts=mla_parts.parts_of(_head(spec.mla), spec.mla.heads, device.limits)
