@@ -36,6 +36,7 @@ from .primitives_latent import (
     preparation_checks,
 )
 from .primitives_latent import fits as latent_fits
+from .primitives_latent_parts import part_checks, prepared_in_parts
 from .primitives_products import EPS, groups
 
 FLASH = Heads(2048, 20, 768)  # GLM-4.7-Flash
@@ -177,15 +178,17 @@ def prepared_checks(room: int) -> Iterator[Check]:
 
 
 def all_preparation_checks(room: int) -> Iterator[Check]:
-    """By stages, then in one dispatch."""
+    """By stages, then in one dispatch, then in two."""
     yield from preparation_checks(room)
     yield from prepared_checks(room)
+    yield from prepared_in_parts(token_operands, (("Q3_K", FLASH, 64), ("Q4_K", KIMI, 1)))
 
 
 def all_latent_checks(room: int) -> Iterator[Check]:
-    """By stages, then in one dispatch."""
+    """By stages, then in one dispatch, then in two."""
     yield from latent_checks(room)
     yield from token_checks(room)
+    yield from part_checks(token_operands, sizes_of(plain=False), SMALL, room)
 
 
 CHAINED = Limit("max rel", 1e-2, "norms behind products, and cache rows in float16 (1 in 2,048); "

@@ -1,4 +1,4 @@
-"""Primitives without weights to speak of: router, norms, sampling, rows and copies."""
+"""Primitives without weights to speak of: norms, sampling, rows and copies; all such primitives."""
 
 from __future__ import annotations
 
@@ -16,14 +16,11 @@ from ..kernels import (
     norm_add,
     repack,
     rmsnorm,
-    router_token,
-    router_topk,
     sample_pick,
     sample_scan,
 )
 from ..kernels.kernel import Kernel
-from ..kernels.reference import random_matrix, rms_normalise, step_words, vector
-from ..kernels.routing import RULES, Gating, Routing, choose, f32_matrix
+from ..kernels.reference import random_matrix, step_words
 from . import sampler
 from . import step as words
 from .blocks import FORMATS
@@ -31,61 +28,7 @@ from .harness_chain import Chain, Link, Output, chain_of
 from .primitives import Check, Limit, Primitive, formats_of, normal, weight
 from .primitives_experts import route
 from .primitives_products import EPS
-
-NEAR = 1e-5  # rounding of logits that must not change the choice of a check's inputs
-ROUTERS = {
-    "softmax 8 of 128": Routing(128, 8, normalise=True),
-    "softmax 8 of 128 not normalised": Routing(128, 8),
-    "sigmoid 8 of 256 in groups": RULES["groups of 256"],
-    "sigmoid 8 of 384": RULES["384 experts"],
-    "softmax of the chosen 4 of 32": RULES["chosen"],
-}
-
-
-def clear_logits(rng: np.random.Generator, rule: Routing, n: int, bias: Any) -> Any:
-    """Logits (n, experts) whose choice survives rounding."""
-    while True:
-        logits: Any = normal(rng, n, rule.experts) * 1.5
-        params: Any = rule.params()
-        first = choose(logits, bias, **params)[..., 0]
-        moved = (logits + normal(rng, n, rule.experts) * np.float32(NEAR) for _ in range(8))
-        if all(np.array_equal(first, choose(m, bias, **params)[..., 0]) for m in moved):
-            return logits
-
-
-def router(kernel: Kernel, rule: Routing, n: int, cols: int, rng: np.random.Generator) -> Chain:
-    """Experts exactly, weights within the limit."""
-    bias = np.zeros((2, rule.experts), np.float32)
-    if rule.gating == Gating.SIGMOID:
-        bias[1] = rng.uniform(-0.2, 0.2, rule.experts)
-    logits = clear_logits(rng, rule, n, bias)
-    made = np.zeros((n, rule.slots, 2), np.float32)
-    ids = np.zeros(made.shape, bool)
-    ids[..., 0] = True
-    ops: dict[str, Any] = {"b": f32_matrix(bias), "route": made, "step": step_words(n, 3)}
-    outputs = Output("route", mask=ids, exact=True), Output("route", mask=~ids)
-    if kernel is router_topk.KERNEL:
-        return chain_of(ops | {"logits": logits}, [Link(kernel, rule.params(), n)], *outputs)
-    x, g = normal(rng, 1, cols), random_matrix(rng, "F32", 1, cols)
-    w = normal(rng, rule.experts, cols) / np.float32(cols**0.5)
-    xn = rms_normalise(x, vector(g), EPS)[0].astype(np.float64)
-    w += np.outer(logits[0] - w @ xn, xn) / (xn @ xn)  # so that W xn are the logits
-    ops |= {"x": x, "g": g, "w": f32_matrix(w), "arrived": np.zeros(1, np.uint32),
-            "logits": np.zeros((1, rule.experts), np.float32)}  # fmt: skip
-    params = {"cols": cols, "eps": EPS, **rule.params()}
-    return chain_of(ops, [Link(kernel, params)], *outputs)
-
-
-def router_checks(room: int) -> Iterator[Check]:
-    """Rules of models with many experts."""
-    for name, rule in ROUTERS.items():
-        for cols in (2048, 6144):
-            yield Check(f"router_token {name} from {cols}", (router_token.KERNEL,),
-                        partial(router, router_token.KERNEL, rule, 1, cols))  # fmt: skip
-        for n in (1, 2, 11):
-            yield Check(f"router_topk {name} S={n}", (router_topk.KERNEL,),
-                        partial(router, router_topk.KERNEL, rule, n, 0))  # fmt: skip
-
+from .primitives_router import router_checks
 
 # --- norms ---------------------------------------------------------------------------------------
 

@@ -191,7 +191,7 @@ def test_formats_and_shapes() -> None:
         names = by_name["attention"]
         assert any(n.startswith("attention_short_q8") and text in n for n in names)
     for text in ("Q3_K 20 heads 768/512+64", "Q4_K 64 heads 1536/512+64", "Q4_K 64 heads 2048/"):
-        for kernel in ("mla_token", "mla_token_plain"):
+        for kernel in ("mla_token", "mla_token_plain", "mla_absorb_q8"):
             assert any(n.startswith(f"{kernel} {text}") for n in by_name["mla"])
     for text in ("K=1 ", "K=8 ", "K=32 "):
         assert any(text in name for name in by_name["experts"])
@@ -211,7 +211,7 @@ def test_figures_have_their_lines() -> None:
     assert sorted(experts_) == [f"token int8 INT{n}_G64 K={k} 2048x6144"
                                 for n in (3, 4) for k in (32, 8)]  # fmt: skip
     assert sorted(pair) == [f"norm_matvec_q8 INT{n}_G64 2048+576x6144" for n in (3, 4)]
-    assert len(mla) == 7 and len(short) == 9
+    assert len(mla) == 10 and len(short) == 9
     huge = next(c for c in found[asked[0]] if "K=32" in c.name)
     assert huge.timed and huge.name.endswith("K=32 2048x6144")
 
