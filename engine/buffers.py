@@ -102,8 +102,9 @@ class Buffers:
 
 
 def _named(plans: Iterable[Plan]) -> dict[str, Buf]:
-    """The buffers of plans by name."""
-    return {
-        op.name: op for p in plans for d in p.dispatches for op in d.operands.values()
-        if isinstance(op, Buf)
-    }  # fmt: skip
+    """The buffers of plans by name; of several sizes the largest."""
+    out: dict[str, Buf] = {}
+    for op in (op for p in plans for d in p.dispatches for op in d.operands.values()):
+        if isinstance(op, Buf) and (op.name not in out or out[op.name].words < op.words):
+            out[op.name] = op
+    return out

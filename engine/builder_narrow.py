@@ -30,32 +30,30 @@ class NarrowBuilder(Int8Builder):
     _qkv: Buf
     _gated: tuple[str, Sequence[str]]
 
-    @property
-    def heads_parts(self) -> Buf:
-        """The stream behind attention: what was there before, and a part per head."""
-        return Buf("parts.heads", (1 + self.spec.n_head, self.spec.n_embd))
+    def heads_parts(self, x: Buf) -> Buf:
+        """The stream behind attention: x as it was before, and a part per head."""
+        return Buf(x.name, (1 + self.spec.n_head, x.cols))
 
-    @property
-    def slice_parts(self) -> Buf:
-        """The stream behind the feed-forward network: a part per slice of it."""
-        return Buf("parts.slices", (1 + narrow.slices(self.spec.n_ff), self.spec.n_embd))
+    def slice_parts(self, x: Buf) -> Buf:
+        """The stream behind the feed-forward network: what it was before, a part per slice."""
+        return Buf("parts", (1 + narrow.slices(self.spec.n_ff), x.cols))
 
     def embed(self, x: Buf, name: str, gain: str) -> None:
         """The only part of the stream so far."""
-        super().embed(self.heads_parts, name, gain)
+        super().embed(self.heads_parts(x), name, gain)
 
     def qkv(
         self, x: Buf, gain: str, names: Sequence[str], layer: int, ops: HeadOps = PLAIN
     ) -> Buf:
         """The first layer reads what embed has quantized."""
         if layer == 0:
-            return super().qkv(self.heads_parts, gain, names, layer, ops)
+            return super().qkv(x, gain, names, layer, ops)
         y, g = self.qkv_buf(layer), self.weights.vector(gain, x.cols)
         ((w, _),) = self.weights.rows(names, self.qkv_rows(names, layer), x.cols)
         params: Push = {"rows": w.rows, "eps": self.spec.eps}
         self.add(
             sum_qkv_rope_q8.KERNEL, Phase.QKV, w.name, params | self.heads(layer), w=w, g=g,
-            x=self.slice_parts, sum=self.heads_parts, y=y, rope=self.rope(layer),
+            x=self.slice_parts(x), sum=self.heads_parts(x), y=y, rope=self.rope(layer),
             k=self.cache("k", layer), v=self.cache("v", layer),
         )  # fmt: skip
         return y
@@ -79,21 +77,21 @@ class NarrowBuilder(Int8Builder):
             params = self.attention(layer) | {"rows": y.cols}
             self.add(
                 attention_out_q8.KERNEL, Phase.ATTENTION, name, params, w=w, qkv=self._qkv,
-                k=self.cache("k", layer), v=self.cache("v", layer), y=self.heads_parts,
+                k=self.cache("k", layer), v=self.cache("v", layer), y=self.heads_parts(y),
             )  # fmt: skip
             return
         norm, names = self._gated
         ((both, _),) = self.weights.rows(names, self.gated_rows(names, x.cols), y.cols)
         self.add(
             sum_ffn_q8.KERNEL, phase, both.name, {"rows": x.cols, "eps": self.spec.eps}, w=both,
-            d=w, g=self.weights.vector(norm, y.cols), x=self.heads_parts, y=self.slice_parts,
+            d=w, g=self.weights.vector(norm, y.cols), x=self.heads_parts(y), y=self.slice_parts(y),
         )  # fmt: skip
 
     def head(self, x: Buf, gain: str, name: str, logits: Buf) -> None:
         """The sum of the last parts first."""
         self.add(
             sum_q8.KERNEL, Phase.HEAD, gain, {}, g=self.weights.vector(gain, x.cols),
-            x=self.slice_parts, y=x, ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
+            x=self.slice_parts(x), y=x, ssq=self.squares(x), **self.quantized(x, "yq", "ys"),
         )  # fmt: skip
         super().head(x, gain, name, logits)
 
