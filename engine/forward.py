@@ -18,6 +18,7 @@ from .builder_token import TokenBuilder
 from .container import Container
 from .errors import ModelError
 from .families import FAMILIES
+from .next_row import beyond_row
 from .plan import Buf, Dispatch, Phase, Plan, Role
 from .prefetching import prefetched
 from .spec import ModelSpec
@@ -81,14 +82,16 @@ class Forward:
         return Buf("all_logits", (rows, self.spec.n_vocab), role=Role.OUTPUT)
 
     def decode(self, sampling: Sequence[Dispatch] = (), reach: int = 0) -> Plan:
-        """One token: embedding, layers, head, then the sampling dispatches over `logits`.
+        """One token: embedding, layers, head, then the sampling dispatches over `logits`, which
+        may look up the next embedding (next_row.py).
 
         `reach`: the fastest form for so few positions; any form gives the right result.
         """
         b = self._single(reach)
         self._head(b, self._layers(b))
         layers = list(prefetched(b.out, b.step)) if self.opts.prefetch else b.out
-        return Plan(1, (*layers, *sampling), f"decode {reach}" if reach else "decode")
+        layers = [*beyond_row(layers, sampling), *sampling]
+        return Plan(1, tuple(layers), f"decode {reach}" if reach else "decode")
 
     def prefill(self, rows: int, tail: Sequence[Dispatch] = (), head: bool = False) -> Plan:
         """A batch of up to `rows` tokens; `head` also computes the last token's logits."""

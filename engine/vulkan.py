@@ -22,6 +22,7 @@ from .buffers import Buffers
 from .container import Container
 from .device import Device
 from .forward import Forward
+from .next_row import with_row
 from .pace import Pace
 from .plan import Plan
 from .products import plan_options
@@ -60,7 +61,8 @@ class VulkanRunner:
         )
         self._forward = Forward(container, spec, opts)
         logits, words, tokens = self._forward.logits, self._forward.step, self._forward.tokens
-        self._sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
+        sampling, _ = sampling_dispatches(logits, words, tokens, n_ctx)
+        self._sampling = with_row(sampling, self._forward.decode(), device.info.bindings)
         self._history = history_dispatch(words, tokens, spec.n_vocab, n_ctx)
         forms = self._forward.forms(self._sampling, self._history)
         reaches = [(reach, forms[f"decode {reach}"]) for reach in opts.reaches]

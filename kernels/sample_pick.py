@@ -64,7 +64,7 @@ def _remember(pos: int, token: int, window: int, counts: Array, history: Array) 
         counts[int(history[pos - window]) - 1] -= 1
 
 
-def _case(name: str, logits: Array, options: Sampling, end_ids: tuple[int, ...] = (),
+def case(name: str, logits: Array, options: Sampling, end_ids: tuple[int, ...] = (),
           **changes: int) -> Case:  # fmt: skip
     """A decode step at position 70; `changes` are step words by name."""
     n, n_ctx, group = logits.size, 128, group_size(logits.size)
@@ -131,15 +131,15 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Logits of many shapes under all options, and every way for a draw to end generation."""
     for shape, names, logits in _shapes(rng):
         for name in names:
-            yield _case(f"{shape}, {name}", logits, OPTIONS[name])
+            yield case(f"{shape}, {name}", logits, OPTIONS[name])
     few, greedy = np.arange(7.0), OPTIONS["greedy"]
-    yield _case("end token", few, greedy, (3, 6))
-    yield _case("limit", few, greedy, LIMIT=71)
-    yield _case("end token at the limit", few, greedy, (6,), LIMIT=71)
-    yield _case("context full", few, OPTIONS["penalties"], POS=127)
-    yield _case("stopped", few, greedy, STOP=2)
-    yield _case("nothing finite", np.full(300, np.inf), OPTIONS["default"])
-    yield _case("after a prompt", few, greedy, POS=0, N=50, COUNT=0, DRAWS=0)
+    yield case("end token", few, greedy, (3, 6))
+    yield case("limit", few, greedy, LIMIT=71)
+    yield case("end token at the limit", few, greedy, (6,), LIMIT=71)
+    yield case("context full", few, OPTIONS["penalties"], POS=127)
+    yield case("stopped", few, greedy, STOP=2)
+    yield case("nothing finite", np.full(300, np.inf), OPTIONS["default"])
+    yield case("after a prompt", few, greedy, POS=0, N=50, COUNT=0, DRAWS=0)
 
 
 KERNEL = Kernel("sample_pick", launch, reference, cases)

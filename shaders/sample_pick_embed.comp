@@ -1,0 +1,42 @@
+// sample_pick, then embed_q8 of the token drawn: the next step begins with its layers.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// build: [F32|F16|BF16|Q4_0|Q4_1|Q5_0|Q5_1|Q8_0|Q4_K|Q5_K|Q6_K|Q2_K|Q3_K|IQ4_NL|IQ4_XS|MXFP4]
+// build: [NVFP4|TQ1_0|TQ2_0|IQ1_S|IQ1_M|IQ2_XXS|IQ2_XS|IQ2_S|IQ3_XXS|IQ3_S]
+// build: [INT8|INT4_G32|INT4_G64|INT4_G128|INT3_G64]
+#include "types.glsl"
+#include "step.glsl"
+#include "sample_common.glsl"
+
+READS(0, uint, keys)       // 0 … 7 as in sample_pick
+UPDATES(1, uvec2, best)
+READS(2, uint, settings)
+UPDATES(3, uint, step)
+UPDATES(4, uint, tokens)
+UPDATES(5, uint, counts)
+UPDATES(6, uint, history)
+UPDATES(7, uint, result)
+WEIGHT(8, w)               // the row of every token
+WEIGHT(9, g)
+UPDATES(10, vec4, x)
+WRITES(11, uvec4, yq)
+WRITES(12, vec2, ys)
+WRITES(13, float, ssq)
+
+PUSH { uint n_vocab; uint group; uint n_ctx; uint n_embd; float scale; PLANES(g); PLANES(w); } p;
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 128u;
+
+#include "sample_draw.glsl"
+#include "blocks.glsl"
+#include "embed_row.glsl"
+
+void main() {
+    if (!pick()) return;
+    // the first invocations come last: they write what the token changes
+    uint groups = p.n_embd / 16u;
+    for (uint i = (lane + THREADS - 32u) % THREADS; i < groups; i += THREADS)
+        embed_group(found_id, i);
+}
