@@ -11,9 +11,9 @@ from . import q8
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .mla import cache_rows, rotate
-from .mla_parts import any_head, fits, query_team, query_width
+from .mla_parts import any_head, fits, query_width, spread
 from .mla_query import whole
-from .mla_token_launch import ODD, Head, case_operands
+from .mla_token_launch import ODD, Head, Rows, case_operands, fitting
 from .reference import random_matrix, vector
 
 
@@ -21,6 +21,17 @@ def head_of(params: Params) -> Head:
     """Sizes of a head, without values."""
     rank, nope, rot, q_rank = (int(params[n]) for n in ("rank", "nope", "n_rot", "q_rank"))
     return Head(rank, nope, rot, 16, q_rank)
+
+
+def query_team(
+    h: Head, parts: int, limits: Limits, unit: int, size: int = 256
+) -> tuple[int, Rows, Rows]:
+    """(workgroup, lanes and rows of k_b, those of q_b) for units of `unit` chunks of q_b."""
+    size, cols = limits.workgroup(size, limits.subgroup_size), h.nope // parts
+    most = 1 if limits.software else 6
+    keys = fitting(h.rank, cols // 32, most, size, limits.subgroup_size)
+    rows = max(cols, h.rot)
+    return size, keys, spread(rows, h.q_rank // 32 // unit, size, limits.subgroup_size)
 
 
 def shared_bytes(h: Head, parts: int, size: int, subgroup: int) -> int:

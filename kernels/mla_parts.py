@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..engine.blocks import FORMATS
 from .limits import Limits
-from .mla_token_launch import LARGE, ODD, SMALL, Head, Rows, fitting, suits
+from .mla_token_launch import LARGE, ODD, SMALL, Head, Rows, suits
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,6 @@ def spread(rows: int, units: int, size: int, subgroup: int) -> Rows:
     while 2 * lanes <= subgroup and lanes < units and rows * lanes < size:
         lanes *= 2
     return Rows(lanes, 1)
-
-
-def query_team(
-    h: Head, parts: int, limits: Limits, unit: int, size: int = 256
-) -> tuple[int, Rows, Rows]:
-    """(workgroup, lanes and rows of k_b, those of q_b) for units of `unit` chunks of q_b."""
-    size, cols = limits.workgroup(size, limits.subgroup_size), h.nope // parts
-    most = 1 if limits.software else 6
-    keys = fitting(h.rank, cols // 32, most, size, limits.subgroup_size)
-    rows = max(cols, h.rot)
-    return size, keys, spread(rows, h.q_rank // 32 // unit, size, limits.subgroup_size)
 
 
 def query_width(heads: int, rank: int, n_rot: int, parts: int) -> int:

@@ -1,11 +1,11 @@
-"""Time of experts and latent attention: python tests/perf_moe.py [DEVICE] [--small] [--layer]
-[--sweep].
+"""Time of experts and latent attention: python tests/perf_moe.py [DEVICE] [--small] [--check]
+[--layer] [--sweep] [--at=POSITIONS].
 
 Experts: 6144 → 2048 → 6144 in Q4_0, 8 per token, 32 distinct ones in turn, so that weights come
 from memory. Attention: 2,000 positions, 64 heads, latents of 512 + 64 values, 256 values a head
 into 6144. Prints microseconds and the floor: bytes read at the device's measured bandwidth. --small
-divides all widths by 8. --layer and --sweep: see perf_moe_layer.py. No test: it needs a quiet
-machine.
+divides all widths by 8. --check, --layer and --sweep: see perf_moe_table.py; --at: at one context
+only. No test: it needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import perf_moe_layer
+import perf_moe_table
 from perf_bench import Bench
 
 from kompute_llm.engine.device import Device, choose
@@ -132,8 +132,11 @@ def main() -> None:
     with Device.open(choose(names[0] if names else None)) as device:
         roof, _ = measure(device, lambda text: None)
         print(f"{device.describe}: reads {roof.read / 1e9:.0f} GB/s")
+        if "--check" in sys.argv:
+            perf_moe_table.check(device)
         if "--layer" in sys.argv or "--sweep" in sys.argv:
-            perf_moe_layer.run(device, roof.read, shrink > 1, "--sweep" in sys.argv)
+            lengths = [int(a.removeprefix("--at=")) for a in sys.argv if a.startswith("--at=")]
+            perf_moe_table.run(device, roof.read, shrink > 1, "--sweep" in sys.argv, lengths)
             return
         b = Bench(device, roof.read, POSITIONS)
         experts(b, shrink)

@@ -1,8 +1,6 @@
-"""Kernels of a layer of DeepSeek V3's kind, one by one: perf_moe.py --layer, --sweep.
+"""Buffers and kernels of a layer of DeepSeek V3's kind, stage by stage, for perf_moe_table.py.
 
-Sizes of GLM-4.7-Flash in Q3_K. A line per kernel: microseconds in a chain of dispatches that wait
-for each other, weights of LAYERS layers in turn, and the floor; then the whole layer, in short
-contexts also with the dispatches of latent attention in one. --sweep: see perf_moe_sweep.py.
+Sizes of GLM-4.7-Flash in Q3_K; weights of LAYERS layers in turn. Other forms: perf_moe_forms.py.
 """
 
 from __future__ import annotations
@@ -11,11 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import perf_moe_sweep
 from perf_bench import Bench, Operand, Step
 
 from kompute_llm.engine.builder import SHORT
-from kompute_llm.engine.device import Device
 from kompute_llm.engine.plan import Buf
 from kompute_llm.kernels import (
     experts_q8_down,
@@ -27,8 +23,6 @@ from kompute_llm.kernels import (
     mla_attention_coop,
     mla_compress_q8,
     mla_expand_q8,
-    mla_token,
-    mla_token_plain,
     norm_matvec_q8,
     router_token,
 )
@@ -36,7 +30,6 @@ from kompute_llm.kernels.kernel import Kernel
 from kompute_llm.kernels.routing import Gating, Routing
 
 LAYERS, REPEATS, EPS = 8, 4, 1e-5
-COUNTED = ("compress", "q_b", "k_b", "v_b", "out", "router", "gate", "down")  # weights, once each
 PORTABLE = 32, mla.MIN_SPLIT  # splits of mla_attention, as in plans on large devices
 
 
@@ -114,6 +107,7 @@ class Layer:
             "gate": make(2 * (s.experts + 1) * s.n_ff, s.width, "Q3_K"),
             "down": make((s.experts + 1) * s.width, s.n_ff, "Q3_K"),
             "v_and_q_b": make(s.inner + s.plain * s.q_rank // s.rank, s.rank, "Q3_K"),
+            "gains": make(1, s.q_rank + s.rank, "F32"),
         }  # fmt: skip
 
     def q8(self, name: str, quants: str, scales: str) -> dict[str, Operand]:
@@ -137,28 +131,6 @@ class Layer:
         params = {"cols": self.s.width, "rows": self.s.first, "y_off": 0, "eps": EPS}
         self.b.add(seq, norm_matvec_q8.KERNEL, params, w=self.w[i]["compress"], y=self.f["a"],
                    ssq=self.v["x"]["ssq"], **self.q8("x", "xq", "xs"))  # fmt: skip
-
-    def in_one(self, seq: Any, i: int, whole: bool) -> None:
-        """Latent attention of all heads in one dispatch; `whole`: with q_b."""
-        s, w = self.s, self.w[i]
-        params = {"heads": s.heads, "rank": s.rank, "nope": s.nope, "n_rot": s.rot,
-                  "value": s.value, "scale": 0.07, "eps": EPS}  # fmt: skip
-        ops = {"a": self.f["a"], "kb": w["k_b_q8"], "h": w["gain"], "rope": self.rope,
-               "k": self.caches[i], **self.q8("v", "yq", "ys")}  # fmt: skip
-        if whole:
-            self.b.add(seq, mla_token.KERNEL, params | {"q_rank": s.q_rank}, w=w["v_and_q_b"],
-                       **ops)  # fmt: skip
-        else:
-            self.b.add(seq, mla_token_plain.KERNEL, params | {"first": s.q_rank}, w=w["v_b"],
-                       x=self.f["plain"], **ops)  # fmt: skip
-
-    def core(self, seq: Any, i: int) -> None:
-        """From plain queries to the heads' values."""
-        self.in_one(seq, i, whole=False)
-
-    def head(self, seq: Any, i: int) -> None:
-        """From the compressed query to the heads' values."""
-        self.in_one(seq, i, whole=True)
 
     def query(self, seq: Any, i: int) -> None:
         """Plain queries."""
@@ -230,16 +202,6 @@ class Layer:
         for kernel in (self.compress, self.query, self.absorb, self.attend, self.expand, self.rest):
             kernel(seq, i)
 
-    def whole_core(self, seq: Any, i: int) -> None:
-        """All of it with mla_token_plain."""
-        for kernel in (self.compress, self.query, self.core, self.rest):
-            kernel(seq, i)
-
-    def whole_head(self, seq: Any, i: int) -> None:
-        """All of it with mla_token."""
-        for kernel in (self.first, self.head, self.rest):
-            kernel(seq, i)
-
     def portable(self, seq: Any, i: int) -> None:
         """Attention without matrix cores."""
         before, (self.splits, self.least) = (self.splits, self.least), PORTABLE
@@ -272,52 +234,3 @@ class Layer:
     def micros(self, sequences: list[Any]) -> list[float]:
         """Microseconds a layer of each sequence."""
         return [t / (LAYERS * REPEATS) for t in self.b.turns(sequences)]
-
-
-def lines(layer: Layer) -> list[tuple[str, Any, float]]:
-    """(name, kernel, bytes that it reads) of the table."""
-    attention = "mla_attention_coop" if layer.coop else "mla_attention, 32 splits"
-    core = layer.cached + layer.nbytes("k_b_q8", "v_b")
-    all_of_it = layer.cached + layer.nbytes(*COUNTED)
-    less = layer.nbytes("k_b") - layer.nbytes("k_b_q8")
-    rows = [
-        ("mla_compress_q8", layer.compress, layer.nbytes("compress")),
-        ("norm_matvec_q8 q_b", layer.query, layer.nbytes("q_b")),
-        ("mla_absorb", layer.absorb, layer.nbytes("k_b")),
-        (attention, layer.attend, layer.cached),
-        ("mla_expand_q8", layer.expand, layer.nbytes("v_b")),
-        ("matvec_q8_add out", layer.output, layer.nbytes("out")),
-        ("router_token", layer.router, layer.nbytes("router")),
-        ("experts_q8_swiglu", layer.gate, layer.nbytes("gate")),
-        ("experts_q8_down", layer.down, layer.nbytes("down")),
-        ("layer", layer.whole, all_of_it),
-    ]
-    if layer.coop:
-        rows.append(("mla_attention, 32 splits", layer.portable, layer.cached))
-    if layer.short:
-        rows += [
-            ("norm_matvec_q8 (for mla_compress_q8)", layer.first, layer.nbytes("compress")),
-            ("mla_token_plain (for 3)", layer.core, core),
-            ("mla_token (for 4)", layer.head, core + layer.nbytes("q_b")),
-            ("layer with mla_token_plain", layer.whole_core, all_of_it - less),
-            ("layer with mla_token", layer.whole_head, all_of_it - less),
-        ]
-    return rows
-
-
-def table(layer: Layer) -> None:
-    """A line per kernel, then the layer."""
-    rows = lines(layer)
-    times = layer.micros([layer.chain(kernel) for _, kernel, _ in rows])
-    for (name, _, nbytes), micros in zip(rows, times, strict=True):
-        layer.b.say(f"T={layer.positions} {name}", micros, nbytes, "call")
-
-
-def run(device: Device, bandwidth: float, small: bool, sweeps: bool) -> None:
-    """Tables or sweeps at a short context, the longest of them and a longer one."""
-    for positions in (64, SHORT, 2000):
-        layer = Layer(Bench(device, bandwidth, positions), SMALL if small else Sizes(), positions)
-        if sweeps:
-            perf_moe_sweep.sweep(layer)
-        else:
-            table(layer)

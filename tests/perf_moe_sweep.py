@@ -5,13 +5,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kompute_llm.engine.builder import SHORT
-from kompute_llm.kernels import experts, mla_token_launch, q8
+from kompute_llm.kernels import (
+    experts,
+    experts_q8_choose_swiglu,
+    mla_absorb_q8,
+    mla_attend_q8,
+    mla_token_launch,
+    q8,
+    shared_q8_swiglu,
+)
+from kompute_llm.kernels.mla_parts import Parts
 
 if TYPE_CHECKING:
-    from perf_moe_layer import Layer
+    from perf_moe_forms import Forms
 
 BEST = 8  # candidates of a line
 
@@ -30,26 +40,30 @@ def always(found: Any) -> Callable[..., Any]:
     return lambda *shape: found
 
 
-def best_of(layer: Layer, name: str, found: list[tuple[str, Any]]) -> None:
+def best_of(layer: Forms, name: str, found: list[tuple[str, Any]]) -> None:
     """The fastest candidates, a line."""
     times = layer.micros([seq for _, seq in found])
     order = sorted(zip(times, [what for what, _ in found], strict=True))[:BEST]
     print(f"T={layer.positions} {name}: {', '.join(f'{what} {t:.2f}' for t, what in order)}")
 
 
-def sweep_experts(layer: Layer) -> None:
-    """Tilings of both products of the experts."""
-    for kind, kernel in (("gate_tiling", layer.gate), ("down_tiling", layer.down)):
-        before, found = getattr(experts, kind), []
+def sweep_experts(layer: Forms) -> None:
+    """Tilings of the products of the experts."""
+    for name, module, kind, kernel in (
+        ("gate", experts, "gate_tiling", layer.gate), ("down", experts, "down_tiling", layer.down),
+        ("chosen gate", experts_q8_choose_swiglu, "gate_tiling", layer.choose),
+        ("shared gate beside the router", shared_q8_swiglu, "gate_tiling", layer.both),
+    ):  # fmt: skip
+        before, found = getattr(module, kind), []
         for t in tilings():
-            setattr(experts, kind, always(t))
+            setattr(module, kind, always(t))
             what = f"l{t.lanes} r{t.rows} k{t.ksplit} w{t.workgroup}"
             found.append((what, layer.chain(kernel)))
-        setattr(experts, kind, before)
-        best_of(layer, kind, found)
+        setattr(module, kind, before)
+        best_of(layer, name, found)
 
 
-def sweep_splits(layer: Layer) -> None:
+def sweep_splits(layer: Forms) -> None:
     """Splits of attention and join."""
     before, found = (layer.splits, layer.least), []
     for layer.splits, layer.least in itertools.product((32, 64, 128), (16, 32, 64, 128)):
@@ -59,7 +73,7 @@ def sweep_splits(layer: Layer) -> None:
     best_of(layer, "attention and join", found)
 
 
-def sweep_teams(layer: Layer) -> None:
+def sweep_teams(layer: Forms) -> None:
     """Workgroups of mla_token, and what their lanes load at once: cache rows, rows of weights."""
     s, make, found = layer.s, mla_token_launch.team, []
     head = mla_token_launch.Head(s.rank, s.nope, s.rot, s.value, s.q_rank)
@@ -79,9 +93,35 @@ def sweep_teams(layer: Layer) -> None:
         best_of(layer, "mla_token", found)
 
 
-def sweep(layer: Layer) -> None:
+def sweep_parts(layer: Forms) -> None:
+    """Workgroups of a head's query and values, and what their lanes load at once."""
+    head = mla_token_launch.Head(layer.s.rank, layer.s.nope, layer.s.rot, layer.s.value)
+    rows, make, found = mla_token_launch.Rows, mla_absorb_q8.query_team, []
+    for size, n, keys, lanes in itertools.product(
+        (128, 256, 512), (2, 3, 6), ((1, 2), (1, 4), (2, 2), (2, 4)), (2, 4, 8)
+    ):  # fmt: skip
+        mla_absorb_q8.query_team = always((size, rows(*keys), rows(lanes)))
+        what = f"w{size} p{n} k{keys[0]}x{keys[1]} q{lanes}"
+        found.append((what, layer.chain(partial(layer.absorb_parts, parts=Parts(n)))))
+    mla_absorb_q8.query_team = make
+    best_of(layer, "mla_absorb_q8", found)
+    plain, found = mla_attend_q8.team, []
+    for size, shares, ahead, lanes in itertools.product(
+        (256, 512, 1024), (2, 4, 8), (2, 4, 8), (2, 4)
+    ):
+        slots = plain(head, shares, layer.b.device.limits, 4, size)[1]
+        mla_attend_q8.team = always((size, slots, ahead, lanes, 1))
+        what = f"w{size} s{shares} a{ahead} v{lanes}"
+        parts = Parts(layer.parts.query, shares)
+        found.append((what, layer.chain(partial(layer.attend_parts, parts=parts))))
+    mla_attend_q8.team = plain
+    best_of(layer, "mla_attend_q8", found)
+
+
+def sweep(layer: Forms) -> None:
     """What is tried at this context."""
     if layer.short:
+        sweep_parts(layer)
         sweep_teams(layer)
     if layer.positions != SHORT:
         sweep_experts(layer)
