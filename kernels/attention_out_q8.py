@@ -21,7 +21,7 @@ def shared_bytes(dim: int, invocations: int, subgroup: int) -> int:
 
 def suits(dim: int, limits: Limits) -> bool:
     """Whether heads of this size can take this kernel."""
-    invocations, subgroup = narrow.size(narrow.TILING.attention, limits), limits.subgroup_size
+    invocations, subgroup = narrow.size(narrow.TILING.attention, 0, limits), limits.subgroup_size
     fits = shared_bytes(dim, invocations, subgroup) <= limits.shared_bytes
     return narrow.needs(limits) and dim % 32 == 0 and fits
 
@@ -30,16 +30,18 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     """(heads, blocks of output rows) workgroups."""
     heads, dim, n = int(params["n_head"]), int(params["head_dim"]), int(params["rows"])
     subgroup, blocks = limits.subgroup_size, max(1, narrow.TILING.workgroups // heads)
-    invocations = narrow.size(narrow.TILING.attention, limits)
+    invocations = narrow.size(narrow.TILING.attention, 0, limits)
     while invocations > subgroup and (
         shared_bytes(dim, invocations, subgroup) > limits.shared_bytes
     ):
         invocations //= 2
     shared_by = attention_short_q8.lanes(dim, subgroup)
     pieces = -(-dim // 8 // shared_by)
-    unroll = 1 if pieces > 2 else 4 if shared_by <= 8 else 2
+    unroll = narrow.TILING.unroll or (1 if pieces > 2 else 4 if shared_by <= 8 else 2)
     lanes, each = narrow.share(-(-n // blocks), dim // 32, invocations, limits)
-    spec = (invocations, subgroup, dim, shared_by, unroll, int(params.get("ring", 0)), lanes, each)
+    ring = int(params.get("ring", 0))
+    early = 0 if ring or params["window"] else ops["k"].rows
+    spec = (invocations, subgroup, dim, shared_by, unroll, ring, lanes, each, early)
     grid = (heads, -(-n // (invocations // lanes * each)), 1)
     return Launch(ops["w"].format_name, spec, grid, subgroup)
 
@@ -77,6 +79,10 @@ def _cases(rng: np.random.Generator, fmt: str, shape: tuple[int, ...]) -> Iterat
         rng, [(("F16", "F16"), (pos, n_head, n_head_kv, dim, splits, window))]
     ):
         ops = {n: v for n, v in case.operands.items() if n != "part"}
+        if not window:  # rows that nobody has written
+            for cache in ("k", "v"):
+                unwritten: Any = ops[cache]
+                unwritten[pos + 1 :] = np.nan
         q_dim = n_head * dim
         ops["w"] = random_matrix(rng, fmt, rows, q_dim, 1 / np.sqrt(q_dim))
         ops["y"] = np.zeros((1 + n_head, rows), np.float32)

@@ -23,18 +23,20 @@ LEAST = 4  # lanes that quantize a group of 16
 
 @dataclass(frozen=True)
 class Tiling:
-    """Invocations of a workgroup of each kernel; how much of a layer a workgroup takes.
+    """Invocations of a workgroup of each kernel, 0: as many as the stream has values; how much of
+    a layer a workgroup takes.
 
     `slice_rows`: inner values of the feed-forward network; `workgroups`: of attention, about;
-    `qkv_lanes`: of a pair of rows.
+    `qkv_lanes`: of a pair of rows; `unroll`: positions of a lane in flight, 0: as attention does.
     """
 
     attention: int = 256
-    ffn: int = 512
-    qkv: int = 256
+    ffn: int = 0
+    qkv: int = 0
     slice_rows: int = 64
-    workgroups: int = 40
-    qkv_lanes: int = 16
+    workgroups: int = 45
+    qkv_lanes: int = 32
+    unroll: int = 0
 
 
 TILING = Tiling()  # the one in use; sweeps replace it
@@ -45,9 +47,12 @@ def needs(limits: Limits) -> bool:
     return q8.needs(limits) and limits.subgroup_size >= LEAST
 
 
-def size(wanted: int, limits: Limits) -> int:
-    """Invocations of a workgroup: whole subgroups, about `wanted`."""
-    return limits.workgroup(wanted, limits.subgroup_size)
+def size(wanted: int, cols: int, limits: Limits) -> int:
+    """Invocations of a workgroup: whole subgroups, about `wanted`, or one for each of `cols`."""
+    whole = -(-cols // limits.subgroup_size) * limits.subgroup_size
+    if not wanted and whole <= limits.most:
+        return whole
+    return limits.workgroup(wanted or 512, limits.subgroup_size)
 
 
 def share(rows: int, chunks: int, invocations: int, limits: Limits) -> tuple[int, int]:

@@ -18,7 +18,7 @@ def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits)
     """A workgroup per slice of the inner values, of which y has a row each."""
     cols, parts, slices = ops["x"].cols, ops["x"].rows, ops["y"].rows - 1
     part = int(params["rows"]) // slices
-    invocations = narrow.size(narrow.TILING.ffn, limits)
+    invocations = narrow.size(narrow.TILING.ffn, cols, limits)
     spec = (
         invocations, limits.subgroup_size, cols, parts,
         narrow.split(cols, parts, invocations, limits), part,

@@ -15,7 +15,8 @@ from .reference import random_matrix, step_words, vector
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """One workgroup, in which several lanes share the parts of a value."""
-    cols, parts, invocations = ops["x"].cols, ops["x"].rows, narrow.size(1024, limits)
+    cols, parts = ops["x"].cols, ops["x"].rows
+    invocations = narrow.size(0, cols, limits)
     spec = (invocations, limits.subgroup_size, cols, parts,
             narrow.split(cols, parts, invocations, limits))  # fmt: skip
     return Launch("", spec, (1, 1, 1), limits.subgroup_size)

@@ -16,7 +16,7 @@ from .reference import random_matrix, step_words
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
     """A group of lanes per pair of rows, which rotate together."""
     cols, parts, n = ops["x"].cols, ops["x"].rows, int(params["rows"])
-    invocations, lanes = narrow.size(narrow.TILING.qkv, limits), 1
+    invocations, lanes = narrow.size(narrow.TILING.qkv, cols, limits), 1
     while lanes * 2 <= min(narrow.TILING.qkv_lanes, cols // 32, limits.subgroup_size):
         lanes *= 2
     spec = (

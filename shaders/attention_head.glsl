@@ -41,19 +41,24 @@ void load_query(uint head, uint lane) {
     weight = 0.0;
 }
 
-// UNROLL positions, STREAMS apart, of those below len
-void attend_some(uint first, uint len) {
+uvec4 keys[FLIGHT], values[FLIGHT];
+
+// Those of UNROLL positions, STREAMS apart; of `most` and later ones nothing is loaded
+void load_some(uint first, uint most) {
     uint width = p.n_head_kv * VECTORS;
-    uvec4 keys[FLIGHT], values[FLIGHT];
     FLAT for (uint u = 0u; u < UNROLL; u++) {
-        bool seen = first + u * STREAMS < len;  // what is not is not loaded either
+        bool there = first + u * STREAMS < most;
         uint row = key_row(first + u * STREAMS) * width;
         FLAT for (uint i = 0u; i < PIECES; i++) {
             keys[u * PIECES + i] = values[u * PIECES + i] = uvec4(0u);
-            if (seen) keys[u * PIECES + i] = k[p.k_base / 4u + row + column[i]];
-            if (seen) values[u * PIECES + i] = v[p.v_base / 4u + row + column[i]];
+            if (there) keys[u * PIECES + i] = k[p.k_base / 4u + row + column[i]];
+            if (there) values[u * PIECES + i] = v[p.v_base / 4u + row + column[i]];
         }
     }
+}
+
+// Those of them that are below len, into the softmax
+void attend_some(uint first, uint len) {
     float score[UNROLL];
     FLAT for (uint u = 0u; u < UNROLL; u++) {
         score[u] = 0.0;
@@ -75,7 +80,8 @@ void attend_some(uint first, uint len) {
         float e = exp(score[u] - high);
         weight += e;
         FLAT for (uint i = 0u; i < PIECES; i++) {
-            uvec4 x = values[u * PIECES + i];
+            // rows that nobody has written may hold anything
+            uvec4 x = first + u * STREAMS < len ? values[u * PIECES + i] : uvec4(0u);
             acc[2u * i] += e * vec4(unpackHalf2x16(x.x), unpackHalf2x16(x.y));
             acc[2u * i + 1u] += e * vec4(unpackHalf2x16(x.z), unpackHalf2x16(x.w));
         }
@@ -104,10 +110,14 @@ void join_streams(uint team, uint lane) {
     }
 }
 
-// Positions start … len - 1; behind a barrier, `joined` has the result
-void attend(uint start, uint len, uint t) {
-    for (uint first = start + t / LANES; first < len; first += STREAMS * UNROLL)
+// Positions start … len - 1; behind a barrier, `joined` has the result. Those of the first pass have
+// been loaded if `loaded`
+void attend(uint start, uint len, uint t, bool loaded) {
+    for (uint first = start + t / LANES; first < len; first += STREAMS * UNROLL) {
+        if (!loaded) load_some(first, len);
+        loaded = false;
         attend_some(first, len);
+    }
     join_streams(t / SUBGROUP, t % SUBGROUP);
 }
 

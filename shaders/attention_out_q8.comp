@@ -25,6 +25,9 @@ layout(constant_id = 4) const uint UNROLL = 4u;
 layout(constant_id = 5) const uint RING = 0u;  // rows of the caches (cache.glsl)
 layout(constant_id = 6) const uint OUT_LANES = 1u;
 layout(constant_id = 7) const uint OUT_ROWS = 1u;  // of a group of lanes
+// rows of the caches, of which the first pass is loaded before the position is known; 0: it is not,
+// since it may begin anywhere (windows)
+layout(constant_id = 8) const uint EARLY = 0u;
 
 #define WIDTH HEAD_DIM
 #include "narrow_vector.glsl"
@@ -42,11 +45,12 @@ void main() {
     uint len = step[STEP_POS] + 1u, head = gl_WorkGroupID.x;
     uint t = gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
     load_query(head, t % LANES);
+    if (EARLY > 0u) load_some(t / LANES, EARLY);
     Chunk chunks[OUT_ROWS * OWN];
     LOAD_ROWS(chunks, chunk_fetch, OUT_ROWS, OWN, COUNT, OUT_LANES, CHUNK)
     if (stopped) return;
     uint start = p.window != 0u && len > p.window ? len - p.window : 0u;
-    attend(start, len, t);
+    attend(start, len, t, EARLY > 0u);
     barrier();
     for (uint n = t; n < HEAD_DIM / 4u; n += WORKGROUP) quantize_x(n, joined(n), true);
     barrier();

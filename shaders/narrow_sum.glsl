@@ -21,33 +21,42 @@ shared float squares[TEAMS];
 
 void keep(uint n, vec4 sum);
 
-// The vector, and sums of squares by subgroup, behind the barrier that ends this
-void sum_parts(uint t, bool stores) {
-    uint lane = t % SUBGROUP, split = lane / RUN, first = t / SUBGROUP * RUN + lane % RUN;
-    vec4 own[PASSES], gain[PASSES];
+vec4 stream[PASSES], gain[PASSES];  // of a lane, before parts are joined
+
+// Loads all that the sum needs. `first`: the lane's values of the first pass, by fours
+void load_parts(uint first, uint split) {
     FLAT for (uint i = 0u; i < PASSES; i++) {
         uint n = min(first + i * PASS, FOURS - 1u);
         gain[i] = uintBitsToFloat(g4[p.g_p0 / 4u + n]);
-        own[i] = vec4(0.0);
+        stream[i] = vec4(0.0);
         FLAT for (uint j = 0u; j < EACH; j++) {
             uint part = split + j * SPLIT;
-            if (part < PARTS) own[i] += x[part * FOURS + n];
+            if (part < PARTS) stream[i] += x[part * FOURS + n];
         }
     }
+}
+
+// The vector, and sums of squares by subgroup, behind the barrier that ends this; false where the
+// step has stopped
+bool sum_parts(uint t, bool stores, bool stopped) {
+    uint lane = t % SUBGROUP, split = lane / RUN, first = t / SUBGROUP * RUN + lane % RUN;
+    load_parts(first, split);
+    if (stopped) return false;  // here, so that no load waits for this
     float sum = 0.0;
     FLAT for (uint i = 0u; i < PASSES; i++) {
         for (uint lanes = RUN; lanes < SUBGROUP; lanes *= 2u)
-            own[i] += subgroupShuffleXor(own[i], lanes);
+            stream[i] += subgroupShuffleXor(stream[i], lanes);
         uint n = first + i * PASS;
         bool inside = split == 0u && n < FOURS;
-        if (inside) sum += dot(own[i], own[i]);
-        if (inside && stores) keep(n, own[i]);
-        quantize_x(n, own[i] * gain[i], inside);
+        if (inside) sum += dot(stream[i], stream[i]);
+        if (inside && stores) keep(n, stream[i]);
+        quantize_x(n, stream[i] * gain[i], inside);
     }
     for (uint lanes = SUBGROUP / 2u; lanes > 0u; lanes /= 2u)
         sum += subgroupShuffleXor(sum, lanes);
     if (lane == 0u) squares[t / SUBGROUP] = sum;
     barrier();
+    return true;
 }
 
 #ifdef NORM

@@ -69,8 +69,7 @@ void main() {
     LOAD_ROWS(gates, chunk_fetch, UP_ROWS, UP_OWN, UP_COUNT, UP_LANES, GATE_CHUNK)
     LOAD_ROWS(ups, chunk_fetch, UP_ROWS, UP_OWN, UP_COUNT, UP_LANES, UP_CHUNK)
     LOAD_ROWS(downs, down_fetch, DOWN_ROWS, DOWN_OWN, DOWN_COUNT, DOWN_LANES, DOWN_CHUNK)
-    if (stopped) return;
-    sum_parts(t, slice == 0u);
+    if (!sum_parts(t, slice == 0u, stopped)) return;
     float gate[UP_ROWS], up[UP_ROWS], sum[DOWN_ROWS];
     MULTIPLY_ROWS(gate, gates, UP_ROWS, UP_OWN, UP_COUNT, UP_LANES, GATE_CHUNK, 0u)
     MULTIPLY_ROWS(up, ups, UP_ROWS, UP_OWN, UP_COUNT, UP_LANES, UP_CHUNK, 0u)

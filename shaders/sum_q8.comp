@@ -27,8 +27,7 @@ void keep(uint n, vec4 sum) {
 
 void main() {
     uint t = gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID;
-    if (step[STEP_STOP] != 0u) return;
-    sum_parts(t, true);
+    if (!sum_parts(t, true, step[STEP_STOP] != 0u)) return;
     for (uint i = t; i < COLS / 16u; i += WORKGROUP) {
         yq[i] = xq[i];
         ys[i] = xs[i];

@@ -44,10 +44,9 @@ void main() {
     uint row0 = (gl_WorkGroupID.x * GROUPS + t / LANES) * ROWS;
     Chunk chunks[ROWS * OWN];
     LOAD_ROWS(chunks, chunk_fetch, ROWS, OWN, COUNT, LANES, CHUNK)
+    if (!sum_parts(t, gl_WorkGroupID.x == 0u, stopped)) return;
     vec2 cs[ROWS / 2u];
     FLAT for (uint i = 0u; i < ROWS / 2u; i++) cs[i] = turn(min(row0 + 2u * i, p.rows - 1u), pos);
-    if (stopped) return;
-    sum_parts(t, gl_WorkGroupID.x == 0u);
     float made[ROWS];
     MULTIPLY_ROWS(made, chunks, ROWS, OWN, COUNT, LANES, CHUNK, 0u)
     float norm = inverse_rms();
