@@ -25,8 +25,10 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
 const uint EACH = 4u; // neighbouring ids per invocation
 
-shared uint quad_key[THREADS];
-shared uint quad_id[THREADS];
+const uint LEAST = 8u; // invocations that share the smallest group
+
+shared uint group_key[THREADS / LEAST];
+shared uint group_id[THREADS / LEAST];
 shared uint bad_total;
 shared uint ends[2]; // as in the last row of `best`, of this workgroup
 
@@ -59,6 +61,10 @@ void main() {
     if (step[STEP_STOP] != 0u) return;
     if (t == 0u) bad_total = 0u;
     if (t < 2u) ends[t] = 0u;
+    if (t < THREADS / LEAST) {
+        group_key[t] = 0u;
+        group_id[t] = ~0u;
+    }
     barrier();
     uint top = 0u, top_id = first, bad = 0u;
     uint next = find_suppressed(first, silent);
@@ -72,27 +78,23 @@ void main() {
         keys[id] = key;
         if (key > top) { top = key; top_id = id; }
     }
-    quad_key[t] = top;
-    quad_id[t] = top_id;
+    uint quads = p.group / EACH, mine = t / quads; // invocations that share a group, their group
+    if (top != 0u) atomicMax(group_key[mine], top);
     if (bad != 0u) atomicAdd(bad_total, bad);
     barrier();
     if (t == 0u && bad_total != 0u) atomicAdd(step[STEP_BAD], bad_total);
-
-    uint quads = p.group / EACH; // invocations that share a group
-    uint index = gl_WorkGroupID.x * (THREADS / quads) + t;
-    if (t < THREADS / quads && index * p.group < p.n_vocab) {
-        for (uint i = 0u; i < quads; i++) {
-            uint key = quad_key[t * quads + i];
-            if (i == 0u || key > top) { top = key; top_id = quad_id[t * quads + i]; }
-        }
-        best[2u * index] = top;
-        best[2u * index + 1u] = top_id;
-        if (top != 0u) {
-            atomicMax(ends[0], top);
-            atomicMax(ends[1], ~top);
-        }
+    if (top != 0u && top == group_key[mine]) atomicMin(group_id[mine], top_id);
+    uint key = t < THREADS / quads ? group_key[t] : 0u;
+    if (key != 0u) {
+        atomicMax(ends[0], key);
+        atomicMax(ends[1], ~key);
     }
     barrier();
+    uint index = gl_WorkGroupID.x * (THREADS / quads) + t;
+    if (t < THREADS / quads && index * p.group < p.n_vocab) {
+        best[2u * index] = key;
+        best[2u * index + 1u] = key != 0u ? group_id[t] : index * p.group;
+    }
     uint last = (p.n_vocab + p.group - 1u) / p.group;
     if (t < 2u && ends[t] != 0u) atomicMax(best[2u * last + t], ends[t]);
 }
