@@ -2,18 +2,18 @@
 
 Sizes of SmolLM2-135M in Q4_1. Prints microseconds a layer of chains of dispatches that wait for
 each other, over the weights of 30 layers in turn, at two lengths of context: the layer in either
-form, then each kernel alone. --sweep: the three kernels by tiling (kernels/narrow.py), then layers
-by slices. No test: it needs a quiet machine.
+form, then each kernel alone. --sweep: tilings (perf_narrow_sweep.py). No test: it needs a quiet
+machine.
 """
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+import perf_narrow_sweep
 from perf_bench import Bench, Operand, Step
 
 from kompute_llm.engine.device import Device, choose
@@ -24,13 +24,14 @@ from kompute_llm.kernels import (
     matvec_q8_add,
     narrow,
     norm_matvec_q8_swiglu,
+    prefetch,
     qkv_rope_q8,
     sum_ffn_q8,
     sum_q8,
     sum_qkv_rope_q8,
 )
 
-REPEATS, EPS, FORMAT, SHORTEST = 3, 1e-5, "Q4_1", 64
+REPEATS, EPS, FORMAT = 3, 1e-5, "Q4_1"
 Record = Callable[[Any, int], None]  # records a kernel of layer i
 
 
@@ -74,6 +75,7 @@ class Layer:
         words = positions * s.kv_dim // 2
         self.caches = [(b.storage(words), cache) for _ in range(2 * layers)]
         self.w = [self.weights() for _ in range(layers)]
+        self.sinks = {name: b.storage(4) for name in self.w[0]}
 
     def floats(self, rows: int, cols: int) -> Operand:
         """A float32 buffer."""
@@ -177,6 +179,28 @@ class Layer:
                    y=self.v["x"]["f"], ssq=self.v["x"]["ssq"],
                    **self.q8("x", "yq", "ys"))  # fmt: skip
 
+    def ahead(self, seq: Any, i: int, name: str) -> None:
+        """A weight read beside the dispatch before (prefetching.py)."""
+        tensor, stack = self.w[i % self.layers][name]
+        params = {f"w_p{j}": sum(stack.planes[:j]) for j in range(4)}
+        self.b.algorithms.record(
+            seq, prefetch.KERNEL,
+            {"w": tensor, "sink": self.sinks[name], "step": self.b.step},
+            {"w": stack}, params | {"count": sum(stack.planes)}, 1, independent=True,
+        )  # fmt: skip
+
+    def attend3_ahead(self, seq: Any, i: int) -> None:
+        """Attention and output projection, beside reads of the next weights."""
+        self.attend3(seq, i)
+        for name, of in (("up", i), ("down", i), ("qkv", i + 1), ("out", i + 1)):
+            self.ahead(seq, of, name)
+
+    def attend5_ahead(self, seq: Any, i: int) -> None:
+        """Attention beside reads of the next weights."""
+        self.attend5(seq, i)
+        for name, of in (("out", i), ("up", i), ("down", i), ("qkv", i + 1)):
+            self.ahead(seq, of, name)
+
     def chain(self, kernels: Sequence[Record]) -> Any:
         """The kernels of each layer in turn, several times."""
 
@@ -201,6 +225,9 @@ def table(layer: Layer, positions: int) -> None:
     )  # fmt: skip
     rows: list[tuple[str, tuple[Record, ...], float]] = [
         ("layer in three", three, every + cached), ("layer in five", five, every + cached),
+        ("layer in three, weights ahead", (layer.qkv3, layer.attend3_ahead, layer.ffn3), every),
+        ("layer in five, weights ahead", (
+            layer.qkv5, layer.attend5_ahead, layer.out5, layer.gated5, layer.down5), every),
         ("sum_qkv_rope_q8", (layer.qkv3,), layer.nbytes("qkv")),
         ("attention_out_q8", (layer.attend3,), layer.nbytes("out") + cached),
         ("sum_ffn_q8", (layer.ffn3,), layer.nbytes("up", "down")),
@@ -216,48 +243,18 @@ def table(layer: Layer, positions: int) -> None:
         layer.b.say(f"T={positions} {name}", micros, nbytes, "layer")
 
 
-def timed(layer: Layer, tilings: Sequence[narrow.Tiling], kernels: Sequence[Record]) -> list[float]:
-    """Microseconds a layer of the kernels in each tiling."""
-    before, sequences = narrow.TILING, []
-    for t in tilings:
-        narrow.TILING = t
-        sequences.append(layer.chain(kernels))
-    narrow.TILING = before
-    return layer.micros(sequences)
-
-
-def sweep(layer: Layer, positions: int) -> None:
-    """Each kernel by what concerns it, then whole layers by slices; the fastest first."""
-    t = narrow.TILING
-    product = itertools.product
-    attention = [replace(t, attention=n, workgroups=w, unroll=u)
-                 for n, w, u in product((128, 256, 512), (18, 36, 45, 72), (2, 4))]  # fmt: skip
-    ffn = [replace(t, ffn=n, slice_rows=r) for n, r in product((0, 256, 512), (32, 64, 96, 128))]
-    qkv = [replace(t, qkv=n, qkv_lanes=lanes, slice_rows=r)
-           for n, lanes, r in product((0, 256, 512), (8, 16, 32), (32, 64))]  # fmt: skip
-    whole = [replace(t, slice_rows=r, attention=n) for r, n in product((32, 64, 96), (256, 512))]
-    rows: list[tuple[str, list[narrow.Tiling], tuple[Record, ...]]] = [
-        ("attention_out_q8", attention, (layer.attend3,)),
-        ("layer in three", whole, (layer.qkv3, layer.attend3, layer.ffn3)),
-    ]
-    if positions == SHORTEST:  # the others do not care
-        rows += [("sum_ffn_q8", ffn, (layer.ffn3,)), ("sum_qkv_rope_q8", qkv, (layer.qkv3,))]
-    for name, tilings, kernels in rows:
-        found = zip(timed(layer, tilings, kernels), tilings, strict=True)
-        for micros, tiling in sorted(found, key=lambda pair: pair[0]):
-            changed = {n: v for n, v in vars(tiling).items() if v != getattr(t, n)}
-            print(f"T={positions} {name} {micros:6.2f} µs {changed or 'as it is'}")
-
-
 def main() -> None:
     """Tables, or sweeps."""
     args = [a for a in sys.argv[1:] if not a.startswith("--")]
     with Device.open(choose(args[0] if args else None)) as device:
         print(device.describe)
         layers = 1 if device.limits.software else 30
-        for positions in (SHORTEST, 256):
+        for positions in (perf_narrow_sweep.SHORTEST, 256):
             layer = Layer(Bench(device, 4.8e12, positions), Sizes(), positions, layers)
-            (sweep if "--sweep" in sys.argv else table)(layer, positions)
+            if "--sweep" in sys.argv:
+                perf_narrow_sweep.sweep(layer, positions)
+            else:
+                table(layer, positions)
 
 
 if __name__ == "__main__":
