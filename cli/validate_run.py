@@ -60,19 +60,20 @@ class Run:
         """Every case of each kernel, or those of a few pipelines (SAMPLE); returns the names of
         those that the device cannot run."""
         from ..engine.harness import can_run
-        from ..engine.harness_ahead import cases_ready
+        from ..engine.harness_ahead import TOGETHER, cases_ready, results
         from ..engine.harness_sample import Sample
 
         able = [k for k in kernels if can_run(self.device, k)]
         some = Sample(self.device.limits, self.seed) if shapes == SAMPLE else None
         ready = cases_ready(self.device, able, self.seed, some)
-        for i, (name, cases) in enumerate(groupby(ready, key=lambda r: r.kernel.name)):
+        found = results(ready, 1 if self.device.limits.software else TOGETHER)
+        for i, (name, cases) in enumerate(groupby(found, key=lambda r: r[0].kernel.name)):
             with self.group(name) as group:
-                for item in cases:
+                for item, result in cases:
+                    self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {item.case.name}")
+                    self.add(group, result)
                     if self.stop.pressed:
                         break
-                    self.tell(f"kernel {i + 1} of {len(able)}", f"{name}: {item.case.name}")
-                    self.add(group, item.run())
             if self.stop.pressed:
                 break
         self.left_out += some.left_out if some else 0

@@ -16,6 +16,7 @@ from ..kernels import cache_rows
 from ..kernels.kernel import Access, Array, Case, Kernel, Params
 from .blocks import Matrix, pack_planes
 from .device import Device
+from .harness_pool import Pool
 from .plan import Buf, Weight
 from .recorder import Algorithms, push_words
 
@@ -63,6 +64,14 @@ def all_kernels() -> list[Kernel]:
     return [found[name] for name in sorted(found)]
 
 
+def word_count(value: Array | Matrix) -> int:
+    """How many words `device_words` gives."""
+    size = value.nbytes
+    if isinstance(value, Matrix):
+        size = 4 * sum(value.fmt.plane_words(value.nbytes // value.fmt.bytes))
+    return max(4, -(-size // 16) * 4)
+
+
 def device_words(value: Array | Matrix) -> npt.NDArray[np.uint32]:
     """An operand as the device holds it, at least one word and whole vectors of 16 bytes."""
     raw: Any = pack_planes(value) if isinstance(value, Matrix) else value
@@ -95,7 +104,7 @@ def push_values(
     for b in kernel.interface.bindings:
         op = operands[b.name]
         if isinstance(op, Matrix):
-            sizes = op.fmt.plane_words(op.raw.size // op.fmt.bytes)
+            sizes = op.fmt.plane_words(op.nbytes // op.fmt.bytes)
             for i in range(4):
                 values[f"{b.name}_p{i}"] = sum(sizes[:i]) if i < len(sizes) else 0
     for name, _ in kernel.interface.push:
@@ -105,46 +114,68 @@ def push_values(
 
 
 class Shader:
-    """A case on a device, ready to run. May be made on any thread: compiling takes the time."""
+    """A case on a device, ready to run. May be made on any thread: compiling takes the time.
 
-    def __init__(self, device: Device, kernel: Kernel, case: Case) -> None:
-        self._device, self._kernel, self._case = device, kernel, case
+    `pool` lends the buffers, until `free`; without it they are as large as their operands.
+    """
+
+    def __init__(
+        self, device: Device, kernel: Kernel, case: Case, pool: Pool | None = None
+    ) -> None:
+        self.device, self._kernel, self._case, self._pool = device, kernel, case, pool
         self._tensors = {}
         for b in kernel.interface.bindings:
             words = device_words(case.operands[b.name])
-            tensor = device.exchange(words.size, b.name)
+            tensor = (pool or device).exchange(words.size, b.name)
             if b.access is Access.WRITE:
-                words = np.full_like(words, POISON)
-            tensor.data()[: words.size] = words
+                words.fill(POISON)
+            fill_words(tensor, words)
             self._tensors[b.name] = tensor
         self._launch = kernel.launch(shapes_of(case), case.params, case.rows, device.limits)
         self._bound = [self._tensors[b.name] for b in kernel.interface.bindings]
         self._algorithm = Algorithms(device).get(kernel, self._launch, self._bound)
-
-    def run(self) -> tuple[dict[str, Array], str]:
-        """The outputs (shapes and dtypes of the operands) and the build."""
-        device, kernel, case = self._device, self._kernel, self._case
-        seq = device.sequence()
-        device.sync_device(seq, self._bound)
-        push = push_words(kernel, push_values(kernel, case.operands, case.params))
-        device.record(seq, self._algorithm, push, self._launch.grid)
-        outs = [
+        self._outs = [
             b.name for b in kernel.interface.bindings
             if b.access in (Access.WRITE, Access.UPDATE)
         ]  # fmt: skip
-        device.sync_local(seq, [self._tensors[n] for n in outs])
-        device.eval(seq)
+
+    def record(self, seq: Any) -> None:
+        """Append the operands' way to the device, the dispatch, and the results' way back."""
+        device, case = self.device, self._case
+        device.sync_device(seq, self._bound)
+        push = push_words(self._kernel, push_values(self._kernel, case.operands, case.params))
+        device.record(seq, self._algorithm, push, self._launch.grid)
+        device.sync_local(seq, [self._tensors[n] for n in self._outs])
+
+    def read(self) -> tuple[dict[str, Array], str]:
+        """The outputs (shapes and dtypes of the operands) and the build."""
         results = {}
-        for n in outs:
-            value: Any = case.operands[n]
+        for n in self._outs:
+            value: Any = self._case.operands[n]
             raw = self._tensors[n].data().view(np.uint8)[: value.nbytes]
             results[n] = raw.view(value.dtype).reshape(value.shape).copy()
         return results, self._launch.build
 
+    def free(self) -> None:
+        """Give the buffers back to the pool."""
+        if self._pool:
+            self._pool.give_back(self._bound)
+        self._bound, self._algorithm = [], None
+
+
+def fill_words(tensor: Any, words: npt.NDArray[np.uint32]) -> None:
+    """Words into the host side of a buffer, zeros behind them."""
+    data = tensor.data()
+    data[: words.size] = words
+    data[words.size :] = 0
+
 
 def run_shader(device: Device, kernel: Kernel, case: Case) -> tuple[dict[str, Array], str]:
     """Run the shader of a case; returns the outputs (shapes and dtypes of the operands), build."""
-    return Shader(device, kernel, case).run()
+    shader, seq = Shader(device, kernel, case), device.sequence()
+    shader.record(seq)
+    device.eval(seq)
+    return shader.read()
 
 
 def run_reference(kernel: Kernel, case: Case) -> dict[str, Array]:

@@ -70,8 +70,10 @@ def timed(device: Device, primitive: str, name: str, chain: Chain, loader: Loade
     """Median times over rounds, on a device that is warm."""
     bound = Bound(device, chain, loader, copies_of(device, chain))
     bound.run()
-    return Timing(primitive, name, bound.builds, _alone(bound), _calls(bound), chain.bytes,
-                  chain.experts, len(bound.tensors))  # fmt: skip
+    found = Timing(primitive, name, bound.builds, _alone(bound), _calls(bound), chain.bytes,
+                   chain.experts, len(bound.tensors))  # fmt: skip
+    bound.free()
+    return found
 
 
 def _alone(bound: Bound) -> float:

@@ -10,37 +10,81 @@ from typing import Any
 
 import numpy as np
 
+from ..kernels import experts_gather, repack
 from ..kernels.kernel import Array
+from ..kernels.reference import step_words
 from .blocks import Matrix
 from .device import Device
 from .grids import grid_words
-from .harness import POISON, device_words, push_values, shape_of
+from .harness import POISON, device_words, fill_words, push_values, shape_of, word_count
 from .harness_chain import Chain
-from .layout import Place
+from .harness_pool import Pool
+from .layout import Place, binding_limit
 from .recorder import Algorithms, Prepared
+from .repeated import Repeated
 from .upload import Upload
 
 SMALL = 1 << 20  # bytes; larger weights go through the loader's staging buffer
 
 
 class Loader(Upload):
-    """The way of weights to the device, for one chain after another."""
+    """The way of weights to the device, for one chain after another, in buffers of a pool."""
 
     def __init__(self, device: Device) -> None:
         super().__init__(device, Algorithms(device))
+        self.pool = Pool(device)
+        self._dropped = 0
 
     def load(self, name: str, value: Matrix) -> Any:
         """A buffer with the planes of a weight."""
-        self.algorithms = Algorithms(self.device)  # the last chain's buffers can be freed
+        if self._dropped != self.pool.dropped:  # what algorithms are bound to cannot be freed
+            self._dropped, self.algorithms = self.pool.dropped, Algorithms(self.device)
         sizes = value.fmt.plane_words(value.rows * value.cols // value.fmt.elems)
-        tensor = self.device.storage(sum(sizes), name)
+        tensor = self.pool.storage(sum(sizes), name)
         place = Place(0, tuple(sum(sizes[:i]) for i in range(len(sizes))))
-        for _ in self.write(value, 0, place, tensor):
-            pass
+        if isinstance(value, Repeated) and self._fits(value):
+            self._repeat(value, place, tensor)
+        else:
+            for _ in self.write(value, 0, place, tensor):
+                pass
         if value.fmt.grid:
             self.words(grid_words(value.fmt.name), tensor, place.words[-1])
         self.flush()
         return tensor
+
+    def _fits(self, value: Repeated) -> bool:
+        """Whether the rows that are repeated fit the staging buffer, in whole vectors."""
+        whole = value.fmt.row_bytes(value.cols) % 16 == 0
+        room = binding_limit(self.device)
+        return whole and value.base.nbytes <= self._size and value.nbytes <= room
+
+    def _repeat(self, value: Repeated, place: Place, tensor: Any) -> None:
+        """Send the rows that are repeated, spread them on the device, then repack them."""
+        self.flush()
+        raw = value.base.raw.reshape(-1)
+        self._bytes[: raw.size] = raw
+        small = {"start": np.array([value.rows], np.uint32), "step": step_words(1, 0),
+                 "order": value.index.astype(np.uint32)}  # fmt: skip
+        lent = {name: self.pool.exchange(words.size, name) for name, words in small.items()}
+        for name, words in small.items():
+            fill_words(lent[name], words)
+        spread = self.pool.storage(value.nbytes // 4, "rows")
+        seq = self.device.sequence()
+        self.stage(seq, raw.size)
+        self.device.sync_device(seq, list(lent.values()))
+        params = {"words": value.fmt.row_bytes(value.cols) // 4, "slots": 1, "experts": 0}
+        rows = lent | {"x": self._staging, "y": spread}
+        self.algorithms.record(seq, experts_gather.KERNEL, rows, {}, params, value.rows)
+        blocks = value.nbytes // value.fmt.bytes
+        for i, (plane, word) in enumerate(zip(value.fmt.planes, place.words, strict=False)):
+            self.algorithms.record(
+                seq, repack.KERNEL, {"src": spread, "dst": tensor}, {},
+                {"src_byte": 0, "block_bytes": value.fmt.bytes, "offset": plane.offset,
+                 "size": plane.size, "stride": plane.stride, "plane_bytes": blocks * plane.stride,
+                 "dst_word": word}, 1, independent=i > 0,
+            )  # fmt: skip
+        self.device.eval(seq)
+        self.pool.give_back(lent.values(), [spread])
 
 
 class Bound:
@@ -51,6 +95,7 @@ class Bound:
     ) -> None:
         self.device, self.chain = device, chain
         self._algorithms, self._loader = Algorithms(device), loader or Loader(device)
+        self._weights: list[Any] = []
         self.tensors: list[dict[str, Any]] = []
         for i in range(copies):
             self.tensors.append(self._place(i))
@@ -72,8 +117,9 @@ class Bound:
         for name, value in self.chain.operands.items():
             if isinstance(value, Matrix) and value.nbytes > SMALL:
                 found[name] = self._loader.load(name, value)
+                self._weights.append(found[name])
             elif not copy:
-                found[name] = self.device.exchange(device_words(value).size, name)
+                found[name] = self._loader.pool.exchange(word_count(value), name)
         return found
 
     def _prepare(self, tensors: Mapping[str, Any]) -> list[Prepared]:
@@ -98,19 +144,33 @@ class Bound:
         poisoned = self.chain.poisoned
         for name, tensor in self.exchanged.items():
             words = device_words(self.chain.operands[name])
-            tensor.data()[: words.size] = POISON if name in poisoned else words
+            if name in poisoned:
+                words.fill(POISON)
+            fill_words(tensor, words)
+
+    @property
+    def _results(self) -> list[str]:
+        """Operands to bring back."""
+        outputs = self.chain.outputs
+        return list(dict.fromkeys(n for o in outputs for n in (o.name, o.scales) if n))
+
+    def _bring(self, seq: Any) -> None:
+        """Append their way back."""
+        self.device.sync_local(seq, [self.tensors[0][name] for name in self._results])
 
     def read(self) -> dict[str, Array]:
         """The outputs, and the scales that they need, from the host sides."""
-        names = {o.name for o in self.chain.outputs} | {
-            o.scales for o in self.chain.outputs if o.scales
-        }  # fmt: skip
         found = {}
-        for name in names:
+        for name in self._results:
             value: Any = self.chain.operands[name]
             raw = self.tensors[0][name].data().view(np.uint8)[: value.nbytes]
             found[name] = raw.view(value.dtype).reshape(value.shape).copy()
         return found
+
+    def free(self) -> None:
+        """Give all buffers back to the loader's pool."""
+        self._loader.pool.give_back(self.exchanged.values(), self._weights)
+        self.tensors, self.prepared, self._weights = [], [], []
 
     def run(self) -> dict[str, Array]:
         """All dispatches in one submit, waited for."""
@@ -120,7 +180,7 @@ class Bound:
         self.device.sync_device(seq, exchanged)
         for prepared in self.prepared[0]:
             prepared.record(self.device, seq)
-        self.device.sync_local(seq, exchanged)
+        self._bring(seq)
         self.device.eval(seq)
         return self.read()
 
@@ -133,6 +193,6 @@ class Bound:
         self.device.eval(first)
         submits = [self.device.submit(p.algorithm, p.push, p.grid) for p in self.prepared[0]]
         self.device.finish(submits)
-        self.device.sync_local(last, exchanged)
+        self._bring(last)
         self.device.eval(last)
         return self.read()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..kernels.kernel import Array
-from .ahead import compile_pipeline
+from .ahead import compile_pipeline, pipeline_key
 from .cpu_cores import available_cores
 from .device import Device
 from .harness import CaseResult, Errors, can_run, shape_of
@@ -54,24 +55,28 @@ def prepare(
 ) -> Iterator[Prepared]:
     """Inputs and references, `ahead` checks in advance on threads (0: when they are asked for).
 
-    Their pipelines for `device` are compiled there too.
+    Their pipelines for `device` are compiled there too, each once.
     """
+    compiled: set[tuple[Any, ...]] = set()
 
     def one(check: Check) -> Prepared:
         chain = check.chain(seed, primitive.name)
         if device:
-            compile_links(device, chain)
+            compile_links(device, chain, compiled)
         return Prepared(check, chain, reference(chain))
 
     yield from in_advance(one, checks, ahead)
 
 
-def compile_links(device: Device, chain: Chain) -> None:
-    """Put the pipelines of a chain into the device's cache."""
+def compile_links(device: Device, chain: Chain, compiled: set[tuple[Any, ...]]) -> None:
+    """Put the pipelines of a chain into the device's cache, but for those in `compiled`."""
     for link in chain.links:
         shapes = {n: shape_of(n, v) for n, v in chain.operands_of(link).items()}
         launch = link.kernel.launch(shapes, link.params, link.rows, device.limits)
-        compile_pipeline(device, link.kernel, launch)
+        key = pipeline_key(link.kernel, launch)
+        if key not in compiled:
+            compiled.add(key)
+            compile_pipeline(device, link.kernel, launch)
 
 
 class Checker:
@@ -110,6 +115,7 @@ class Checker:
                 primitive.name, f"{item.check.name} in flight", found.build, errors.nmse,
                 errors.max_rel, 0.0, not errors.note, errors.note, "exact",
             )  # fmt: skip
+        bound.free()
 
 
 def verdict(

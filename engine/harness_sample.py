@@ -21,11 +21,16 @@ SPIRV_BYTES = 32 << 10  # of a kernel's pipelines; lavapipe compiles 1 KiB in ab
 
 class Sample:
     """Draws pipelines of kernels, others with every seed: the first of them in random order that
-    have SPIRV_BYTES together, one at least. `left_out` counts the cases of the others."""
+    have SPIRV_BYTES together, one at least."""
 
     def __init__(self, limits: Limits, seed: int) -> None:
         self._limits, self._seed = limits, seed
-        self.left_out = 0
+        self._left_out: dict[str, int] = {}
+
+    @property
+    def left_out(self) -> int:
+        """How many cases of all kernels so far."""
+        return sum(self._left_out.values())
 
     def __call__(self, kernel: Kernel, cases: Iterable[Case]) -> list[Case]:
         """The cases of the pipelines drawn, in their order."""
@@ -44,5 +49,5 @@ class Sample:
             if chosen and room < 0:
                 break
             chosen += by_key[keys[n]]
-        self.left_out += sum(map(len, by_key.values())) - len(chosen)
+        self._left_out[kernel.name] = sum(map(len, by_key.values())) - len(chosen)
         return [case for _, case in sorted(chosen, key=lambda item: item[0])]

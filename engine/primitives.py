@@ -87,7 +87,7 @@ def weight(rng: np.random.Generator, fmt: str, rows: int, cols: int) -> Matrix:
     own = min(max(rows // DISTINCT, 64), MOST_ROWS)
     base = random_matrix(rng, fmt, own, cols, cols**-0.5)
     index = rng.integers(base.rows, size=rows)
-    return Repeated(base.fmt, base.raw[index], rows, cols, base, index)
+    return Repeated(base, index)
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Any:

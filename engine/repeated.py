@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .blocks import Floats, Matrix
+from .blocks import Bytes, Floats, Matrix
 
 
-@dataclass(frozen=True)
 class Repeated(Matrix):
-    """Rows drawn from the rows of `base`: as large as a model's, decoded in a fraction of the
-    time."""
+    """Rows `index` (rows,) of `base`: as large as a model's, decoded in a fraction of the time.
+
+    Its bytes are made when someone reads `raw`, which the way to a device does without.
+    """
 
     base: Matrix
-    index: Any  # (rows,)
+    index: Any
+
+    def __init__(self, base: Matrix, index: Any) -> None:
+        for name, value in (
+            ("fmt", base.fmt), ("rows", len(index)), ("cols", base.cols), ("base", base),
+            ("index", index),
+        ):  # fmt: skip
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def raw(self) -> Bytes:
+        """uint8 (rows, row bytes)."""
+        rows: Bytes = self.base.raw[self.index]
+        return rows
 
     @cached_property
     def _decoded(self) -> Floats:
         return self.base.dequantize()
+
+    def part(self, start: int, stop: int) -> Matrix:
+        """Rows [start, stop)."""
+        return Repeated(self.base, self.index[start:stop])
 
     def dequantize(self, start: int = 0, stop: int | None = None) -> Floats:
         """Rows [start, stop) as float32 (rows, cols)."""

@@ -23,8 +23,9 @@ class Upload:
     def __init__(self, device: Device, algorithms: Algorithms) -> None:
         self.device, self.algorithms = device, algorithms
         self._size = min(STAGING_BYTES, binding_limit(device) - 4)
-        self._staging = device.exchange(self._size // 4 + 1, "staging")
-        self._bytes = self._staging.data().view(np.uint8)
+        self._host = device.host(self._size // 4 + 1, "staging")
+        self._staging = device.storage(self._size // 4 + 1, "staging")
+        self._bytes = self._host.data().view(np.uint8)
         self._used = 0
         self._jobs: list[tuple[Any, dict[str, int]]] = []
 
@@ -67,18 +68,21 @@ class Upload:
         most = self._size // 4
         for start in range(0, len(data), most):
             part = data[start : start + most]
-            self._staging.data()[: len(part)] = part
+            self._host.data()[: len(part)] = part
             seq = self.device.sequence()
-            self.device.sync_device(seq, [self._staging])
-            self.device.copy(seq, self._staging, dst, 0, first + start, len(part))
+            self.device.copy(seq, self._host, dst, 0, first + start, len(part))
             self.device.eval(seq)
+
+    def stage(self, seq: Any, nbytes: int) -> None:
+        """Append the way of the first bytes of the staging buffer to the device."""
+        self.device.copy(seq, self._host, self._staging, 0, 0, -(-nbytes // 4))
 
     def flush(self) -> None:
         """Run what is queued. Planes of one flush never overlap, so one barrier is enough."""
         if not self._jobs:
             return
         seq = self.device.sequence()
-        self.device.sync_device(seq, [self._staging])
+        self.stage(seq, self._used)
         for i, (arena, params) in enumerate(self._jobs):
             self.algorithms.record(
                 seq, repack.KERNEL, {"src": self._staging, "dst": arena}, {}, params, 1,

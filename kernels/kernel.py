@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Any, Protocol
 
@@ -175,8 +175,13 @@ class Kernel:
 
     def spirv(self, build: str) -> bytes:
         """The compiled shader of one build name."""
-        name = f"{self.stem(build)}.spv"
-        return resources.files("kompute_llm.shaders").joinpath(name).read_bytes()
+        return compiled(self.stem(build))
+
+
+@lru_cache(maxsize=256)  # of 10 to 100 KB
+def compiled(stem: str) -> bytes:
+    """The file of a compiled shader."""
+    return resources.files("kompute_llm.shaders").joinpath(f"{stem}.spv").read_bytes()
 
 
 __all__ = [
