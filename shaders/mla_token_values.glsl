@@ -7,6 +7,7 @@ shared float outs[VALUES];
 
 // Rows from v0 on; `first`: the workgroup's first one
 void load_values(uint first, uint v0, uint lane) {
+    if (v0 >= VALUES) return;
     LOAD_UNITS(v_units, VALUE_ROWS, V_OWN, V_UNITS, VALUE_LANES,
                (first + min(v0 + r, VALUES - 1u)) * V_UNITS)
 }

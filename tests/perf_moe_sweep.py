@@ -100,15 +100,20 @@ def sweep_parts(layer: Forms) -> None:
     for size, n, keys, lanes in itertools.product(
         (128, 256, 512), (2, 3, 6), ((1, 2), (1, 4), (2, 2), (2, 4)), (2, 4, 8)
     ):  # fmt: skip
+        if layer.s.nope % (32 * n):
+            continue
         mla_absorb_q8.query_team = always((size, rows(*keys), rows(lanes)))
         what = f"w{size} p{n} k{keys[0]}x{keys[1]} q{lanes}"
         found.append((what, layer.chain(partial(layer.absorb_parts, parts=Parts(n)))))
     mla_absorb_q8.query_team = make
-    best_of(layer, "mla_absorb_q8", found)
+    if found:
+        best_of(layer, "mla_absorb_q8", found)
     plain, found = mla_attend_q8.team, []
     for size, shares, ahead, lanes in itertools.product(
         (256, 512, 1024), (2, 4, 8), (2, 4, 8), (2, 4)
     ):
+        if layer.s.value % (16 * shares):
+            continue
         slots = plain(head, shares, layer.b.device.limits, 4, size)[1]
         mla_attend_q8.team = always((size, slots, ahead, lanes, 1))
         what = f"w{size} s{shares} a{ahead} v{lanes}"
