@@ -146,21 +146,35 @@ void accept(uint id) {
     if (lane < STEP_WORDS) publish(advanced(lane, pos, id));
 }
 
-// Draws found_id and takes note of it. False where there is nothing to draw, or generation has
-// ended.
-bool pick() {
+uint word, set; // of the step buffer and the settings: the one that an invocation copies
+
+// Step words and settings are read before anything is waited for.
+void read_words() {
     lane = gl_LocalInvocationID.x;
+    word = lane < STEP_WORDS ? step[lane] : 0u;
+    set = lane < OPTIONS ? settings[lane] : 0u;
+}
+
+// Groups that an invocation reads at once, and the ends of all.
+struct Maxima {
+    uvec2 held[HELD], ends;
+    uint groups;
+};
+
+Maxima read_maxima() {
+    Maxima m;
     group_bits = findLSB(p.group);
-    uint groups = (p.n_vocab + p.group - 1u) >> group_bits;
-    // every read is on its way before the stop flag is waited for
-    uint word = lane < STEP_WORDS ? step[lane] : 0u;
-    uint set = lane < OPTIONS ? settings[lane] : 0u;
-    uvec2 ends = best[groups], held[HELD];
+    m.groups = (p.n_vocab + p.group - 1u) >> group_bits;
+    m.ends = best[m.groups];
     FLAT for (uint r = 0u; r < HELD; r++) {
         uint i = lane + r * THREADS;
-        held[r] = i < groups ? best[i] : uvec2(0u);
+        m.held[r] = i < m.groups ? best[i] : uvec2(0u);
     }
-    if (step[STEP_STOP] != 0u) return false;
+    return m;
+}
+
+// Draws found_id and takes note of it. False where there is nothing to draw.
+bool pick(Maxima m) {
     if (lane < STEP_WORDS) now[lane] = word;
     if (lane < OPTIONS) option[lane] = set;
     if (lane == 0u) {
@@ -168,17 +182,17 @@ bool pick() {
         found_id = ~0u;
     }
     clear_bins();
-    if (lane == 0u) best[groups] = uvec2(0u); // all have read it
+    if (lane == 0u) best[m.groups] = uvec2(0u); // all have read it
     worst_key = 1u;
     worst_id = ~0u;
-    top_key = ends.x;
-    span = key_value(top_key) - key_value(~ends.y);
+    top_key = m.ends.x;
+    span = key_value(top_key) - key_value(~m.ends.y);
     if (top_key == 0u) {
         if (lane < STEP_WORDS) publish(lane == STEP_STOP ? NOT_FINITE : now[lane]);
         return false;
     }
-    if (option[SET_GREEDY] != 0u) take_best(groups, held);
-    else draw(option[SET_TOP_K], groups, held);
+    if (option[SET_GREEDY] != 0u) take_best(m.groups, m.held);
+    else draw(option[SET_TOP_K], m.groups, m.held);
     barrier();
     accept(found_id);
     return true;

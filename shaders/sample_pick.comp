@@ -22,4 +22,8 @@ layout(constant_id = 0) const uint THREADS = 128u;
 
 #include "sample_draw.glsl"
 
-void main() { pick(); }
+void main() {
+    read_words();
+    Maxima groups = read_maxima();
+    if (step[STEP_STOP] == 0u) pick(groups);
+}

@@ -34,7 +34,9 @@ layout(constant_id = 0) const uint THREADS = 128u;
 #include "embed_row.glsl"
 
 void main() {
-    if (!pick()) return;
+    read_words();
+    Maxima maxima = read_maxima();
+    if (step[STEP_STOP] != 0u || !pick(maxima)) return;
     // the first invocations come last: they write what the token changes
     uint groups = p.n_embd / 16u;
     for (uint i = (lane + THREADS - 32u) % THREADS; i < groups; i += THREADS)
