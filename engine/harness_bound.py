@@ -5,7 +5,7 @@ Weights lie in planes that `repack` has written, everything else as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,19 @@ class Bound:
 
     def read(self) -> dict[str, Array]:
         """The outputs, and the scales that they need, from the host sides."""
+        return self._read(self._results)
+
+    def everything(self) -> dict[str, Array]:
+        """All operands but weights, as the last run left them."""
+        seq = self.device.sequence()
+        self.device.sync_local(seq, list(self.exchanged.values()))
+        self.device.eval(seq)
+        return self._read([n for n in self.exchanged
+                           if not isinstance(self.chain.operands[n], Matrix)])  # fmt: skip
+
+    def _read(self, names: Iterable[str]) -> dict[str, Array]:
         found = {}
-        for name in self._results:
+        for name in names:
             value: Any = self.chain.operands[name]
             raw = self.tensors[0][name].data().view(np.uint8)[: value.nbytes]
             found[name] = raw.view(value.dtype).reshape(value.shape).copy()

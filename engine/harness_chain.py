@@ -84,8 +84,8 @@ def _bytes(value: Operand) -> int:
     return int(value.nbytes)
 
 
-def reference(chain: Chain) -> dict[str, Array]:
-    """Everything that the references write, in order."""
+def initial(chain: Chain) -> dict[str, Any]:
+    """Operands before the first dispatch: copies, poison where the first use is to be written."""
     poisoned = chain.poisoned
     values: dict[str, Any] = {}
     for name, value in chain.operands.items():
@@ -95,10 +95,21 @@ def reference(chain: Chain) -> dict[str, Array]:
         values[name] = value.copy()
         if name in poisoned and not value.dtype.names:
             values[name].fill(POISON if value.dtype == np.uint32 else np.nan)
+    return values
+
+
+def run_link(link: Link, values: Mapping[str, Any]) -> None:
+    """The reference of one dispatch, on the operands of its chain."""
+    ops = {b.name: values[link.operand(b.name)] for b in link.kernel.interface.bindings}
+    with np.errstate(invalid="ignore", over="ignore"):
+        link.kernel.reference(**ops, **link.params)
+
+
+def reference(chain: Chain) -> dict[str, Array]:
+    """Everything that the references write, in order."""
+    values = initial(chain)
     for link in chain.links:
-        ops = {b.name: values[link.operand(b.name)] for b in link.kernel.interface.bindings}
-        with np.errstate(invalid="ignore", over="ignore"):
-            link.kernel.reference(**ops, **link.params)
+        run_link(link, values)
     return values
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,13 @@ from .harness import CaseResult, Errors, can_run, shape_of
 from .harness_ahead import in_advance
 from .harness_bound import Bound, Loader
 from .harness_chain import Chain, compare, reference, same
+from .harness_stages import rounds, stages
 from .layout import binding_limit
 from .primitives import ROUNDED, Check, Primitive
 
 SAMPLE = 3  # checks of each primitive where not all of them run
+MANY = 1e-4  # NMSE of int8 results in stages; rounding them has 2e-5, one flipped input up to 5e-5
+STAGES = "stage by stage"  # the note of a chain that rounds to int8 between
 AHEAD = 8  # checks whose references run while the device works; each may hold a large weight
 
 
@@ -107,7 +110,9 @@ class Checker:
     def _run(self, primitive: Primitive, item: Prepared) -> Iterator[CaseResult]:
         bound = Bound(self.device, item.chain, self._loader)
         got = bound.run()
-        found = verdict(primitive, item, got, bound.builds)
+        found = verdict(primitive, item, compare(item.chain, item.want, got), bound.builds)
+        if not found.ok and rounds(item.chain):
+            found = by_stages(primitive, item, bound.everything(), bound.builds)
         yield found
         if item.check.issued:
             errors = same(got, bound.run_in_flight())
@@ -119,10 +124,10 @@ class Checker:
 
 
 def verdict(
-    primitive: Primitive, item: Prepared, got: dict[str, Array], builds: str
+    primitive: Primitive, item: Prepared, errors: tuple[Errors, Errors], builds: str
 ) -> CaseResult:
     """Float outputs against the primitive's limit, int8 ones against a step of theirs."""
-    floats, rounded = compare(item.chain, item.want, got)
+    floats, rounded = errors
     limit = primitive.limit
     error = floats.nmse if limit.measure == "NMSE" else floats.max_rel
     note = floats.note or rounded.note
@@ -132,6 +137,21 @@ def verdict(
     if any(not o.scales for o in item.chain.outputs):
         return result(primitive, item, builds, floats, limit.value, limit.measure, ok, note)
     return result(primitive, item, builds, rounded, ROUNDED, "max rel", ok, note)
+
+
+def by_stages(
+    primitive: Primitive, item: Prepared, got: dict[str, Array], builds: str
+) -> CaseResult:
+    """The verdict over stages, each by itself: that of the first that fails, else of the worst."""
+    floats, rounded = Errors(), Errors()
+    for link, *errors in stages(item.chain, got):
+        floats, rounded = floats.worst(errors[0]), rounded.worst(errors[1])
+        found = verdict(primitive, item, (floats, rounded), builds)
+        many = "too many int8 results differ" if rounded.nmse > MANY else ""
+        if many or not found.ok:
+            why = found.note or many or "beyond the limit"
+            return replace(found, ok=False, note=f"{link.kernel.name}: {why}")
+    return replace(found, note=STAGES)
 
 
 def result(
