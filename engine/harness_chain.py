@@ -15,7 +15,8 @@ import numpy as np
 from ..kernels import cache_rows, q8
 from ..kernels.kernel import Access, Array, Kernel, Params
 from .blocks import Matrix
-from .harness import POISON, Errors, measure
+from .harness import POISON
+from .harness_errors import Errors, measure
 
 Operand = Array | Matrix
 

@@ -13,10 +13,11 @@ from ..kernels.kernel import Array
 from .ahead import compile_pipeline, pipeline_key
 from .cpu_cores import available_cores
 from .device import Device
-from .harness import CaseResult, Errors, can_run, shape_of
+from .harness import CaseResult, can_run, shape_of
 from .harness_ahead import in_advance
 from .harness_bound import Bound, Loader
 from .harness_chain import Chain, compare, reference, same
+from .harness_errors import Errors
 from .harness_stages import rounds, stages
 from .layout import binding_limit
 from .primitives import ROUNDED, Check, Primitive

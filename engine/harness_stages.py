@@ -16,8 +16,8 @@ import numpy as np
 
 from ..kernels import cache_rows, q8
 from ..kernels.kernel import Access, Array
-from .harness import Errors, measure
 from .harness_chain import Chain, Link, Output, initial, run_link
+from .harness_errors import Errors, measure
 
 WRITTEN = (Access.WRITE, Access.UPDATE)
 Stage = tuple[Link, Errors, Errors]  # errors of floats, of int8 groups

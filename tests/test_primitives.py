@@ -20,7 +20,7 @@ from kompute_llm.engine import primitives_latent_token as in_one
 from kompute_llm.engine import primitives_rotation as rotation
 from kompute_llm.engine.blocks import FORMATS, Matrix
 from kompute_llm.engine.device import Device
-from kompute_llm.engine.harness import Errors, can_run, measure, push_values, shape_of
+from kompute_llm.engine.harness import can_run, push_values, shape_of
 from kompute_llm.engine.harness_bench import copies_of, timed
 from kompute_llm.engine.harness_bound import Bound, Loader
 from kompute_llm.engine.harness_chain import (
@@ -32,6 +32,7 @@ from kompute_llm.engine.harness_chain import (
     reference,
     same,
 )
+from kompute_llm.engine.harness_errors import Errors, measure
 from kompute_llm.engine.harness_primitives import Checker, prepare, runnable, sample
 from kompute_llm.engine.layout import binding_limit
 from kompute_llm.engine.primitives import (
