@@ -94,7 +94,7 @@ def _on_cpu(container: Container, spec: ModelSpec, config: RunnerConfig) -> dict
 def _on_gpu(
     container: Container, spec: ModelSpec, config: RunnerConfig, limits: Limits
 ) -> dict[str, Any]:
-    info = SimpleNamespace(name="this kind of GPU", int_dot="none")
+    info = SimpleNamespace(name="this kind of GPU", int_dot="none", type="discrete")
     device = cast("Device", SimpleNamespace(limits=limits, info=info))
     caches = config.cache_k, config.cache_v
     products, opts = plan_options(
