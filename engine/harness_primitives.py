@@ -11,6 +11,7 @@ import numpy as np
 
 from ..kernels.kernel import Array
 from .ahead import compile_pipeline, pipeline_key
+from .blocks import Matrix
 from .cpu_cores import available_cores
 from .device import Device
 from .harness import CaseResult, can_run, shape_of
@@ -25,7 +26,7 @@ from .primitives import ROUNDED, Check, Primitive
 SAMPLE = 3  # checks of each primitive where not all of them run
 MANY = 1e-4  # NMSE of int8 results in stages; rounding them has 2e-5, one flipped input up to 5e-5
 STAGES = "stage by stage"  # the note of a chain that rounds to int8 between
-AHEAD = 8  # checks whose references run while the device works; each may hold a large weight
+AHEAD = 16  # checks whose references run while the device works
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,11 @@ def prepare(
         chain = check.chain(seed, primitive.name)
         if device:
             compile_links(device, chain, compiled)
-        return Prepared(check, chain, reference(chain))
+        want = reference(chain)
+        for value in chain.operands.values():
+            if isinstance(value, Matrix):
+                value.forget()  # many checks wait for the device
+        return Prepared(check, chain, want)
 
     yield from in_advance(one, checks, ahead)
 

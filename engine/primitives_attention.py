@@ -29,6 +29,7 @@ from .primitives_products import groups
 POSITIONS = 2000
 SHORT = 512  # the longest contexts for which plans take attention_short_q8
 SPLITS = 16
+DISTINCT = 256  # rows of a cache: making them takes longer than attending to them
 Mix = tuple[str, str]  # types of keys and values
 HALVES, MIXES = ("F16", "F16"), (("F32", "F32"), ("Q8_0", "Q8_0"), ("Q8_0", "Q4_0"))
 
@@ -74,11 +75,19 @@ RING = Heads(8, 4, 256, 1024, 1088)
 ALL_HEADS = (LLAMA, QWEN, SMALL, GEMMA, WINDOW, RING)
 
 
+def caches(rng: np.random.Generator, mix: Mix, rows: int, width: int) -> dict[str, Any]:
+    """Keys and values; of many rows, DISTINCT are different, and lie in random order."""
+    found = cache_rows.random_caches(rng, mix, min(rows, DISTINCT), width)
+    if rows <= DISTINCT:
+        return dict(found)
+    return {name: some[rng.integers(DISTINCT, size=rows)] for name, some in found.items()}
+
+
 def in_cache(rng: np.random.Generator, h: Heads, mix: Mix, n: int, length: int) -> dict[str, Any]:
     """Queries of n tokens at the end of a context, and the caches."""
     return {
         "qkv": normal(rng, n, h.width), "step": step_words(n, length - n),
-        **cache_rows.random_caches(rng, mix, h.ring or length, h.kv * h.dim),
+        **caches(rng, mix, h.ring or length, h.kv * h.dim),
     }  # fmt: skip
 
 

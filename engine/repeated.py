@@ -45,7 +45,16 @@ class Repeated(Matrix):
 
     def times(self, x: Floats, start: int, stop: int) -> Floats:
         """x (n, cols) times the transposed rows [start, stop): (n, stop - start)."""
-        if self.base.rows > stop - start:
+        last = self.__dict__.get("_last")
+        # decoded rows that are copied cross memory three times, all rows of the base once
+        if not (last and last[0] is x) and self.base.rows > 3 * (stop - start):
             return x @ self.dequantize(start, stop).T
-        out: Floats = (self._decoded @ x.T)[self.index[start:stop]].T
+        if not (last and last[0] is x):
+            last = self.__dict__["_last"] = x, self._decoded @ x.T
+        out: Floats = last[1][self.index[start:stop]].T
         return out
+
+    def forget(self) -> None:
+        """Drop decoded values, products and bytes."""
+        for name in ("_decoded", "_last", "raw"):
+            self.__dict__.pop(name, None)
