@@ -56,7 +56,8 @@ def case(
         "x": ops["a"] if same else rng.standard_normal((1, plain)).astype(np.float32),
     }  # fmt: skip
     params = {"heads": heads, "first": first, **params_of(head)}
-    return Case(f"{fmt} {heads} x {head} T={length}", ops, params, limit=2e-5,
+    # a quant of the sums that goes the other way moves some of its head's values by a step
+    return Case(f"{fmt} {heads} x {head} T={length}", ops, params, limit=1e-4,
                 only={"k": rows_up_to(ops["k"], length)}, int8=frozenset({"yq"}))  # fmt: skip
 
 
