@@ -17,6 +17,7 @@ from .validate_report import Report, Section, record
 if TYPE_CHECKING:
     from ..engine.device import Device
     from ..engine.harness import CaseResult
+    from ..engine.primitives import Check, Primitive
     from ..kernels.kernel import Kernel
 
 ALL, SAMPLE, NONE = "all", "sample", "none"
@@ -84,22 +85,25 @@ class Run:
         from ..engine.harness_primitives import SAMPLE as COUNT
         from ..engine.harness_primitives import Checker, runnable, sample
 
-        checker = Checker(self.device, self.seed)
-        for i, primitive in enumerate(chosen.primitives):
+        todo: list[tuple[Primitive, Check]] = []
+        for primitive in chosen.primitives:
             checks = chosen.checks(primitive, runnable(self.device, primitive))
             if shapes == SAMPLE:
                 self.left_out += sum(c.results for c in checks)
                 checks = sample(checks, primitive, self.seed, COUNT)
                 self.left_out -= sum(c.results for c in checks)
-            if not checks or self.stop.pressed:
-                continue
-            where = f"primitive {i + 1} of {len(chosen.primitives)}"
+            todo += [(primitive, check) for check in checks]
+        names = list(dict.fromkeys(primitive.name for primitive, _ in todo))
 
-            def tell(name: str, where: str = where, primitive: str = primitive.name) -> None:
-                self.tell(where, f"{primitive}: {name}")
+        def tell(primitive: Primitive, name: str) -> None:
+            number = names.index(primitive.name) + 1
+            self.tell(f"primitive {number} of {len(names)}", f"{primitive.name}: {name}")
 
-            with self.group(primitive.name) as group:
-                for r in checker.results(primitive, checks, tell, lambda: self.stop.pressed):
+        checker = Checker(self.device, self.seed)
+        found = checker.all_results(todo, tell, lambda: self.stop.pressed)
+        for name, results in groupby(found, key=lambda item: item[0].name):
+            with self.group(name) as group:
+                for _, r in results:
                     self.add(group, r)
 
     @contextmanager

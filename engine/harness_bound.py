@@ -5,7 +5,7 @@ Weights lie in planes that `repack` has written, everything else as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from .recorder import Algorithms, Prepared
 from .repeated import Repeated
 from .upload import Upload
 
+LARGE = 256 << 20  # bytes; two such buffers need not fit a small device
 SMALL = 1 << 20  # bytes; larger weights go through the loader's staging buffer
 
 
@@ -34,6 +35,7 @@ class Loader(Upload):
         super().__init__(device, Algorithms(device))
         self.pool = Pool(device)
         self._dropped = 0
+        self._own: dict[str, Any] = {}  # buffers that stay, so that algorithms are made once
 
     def load(self, name: str, value: Matrix) -> Any:
         """A buffer with the planes of a weight."""
@@ -56,6 +58,9 @@ class Loader(Upload):
         """Whether the rows that are repeated fit the staging buffer, in whole vectors."""
         whole = value.fmt.row_bytes(value.cols) % 16 == 0
         room = binding_limit(self.device)
+        if value.nbytes > LARGE and not self.device.limits.software:  # needs as much once more
+            free = max((h.free for h in self.device.heaps() if h.device_local), default=0)
+            room = min(room, free // 4)
         return whole and value.base.nbytes <= self._size and value.nbytes <= room
 
     def _repeat(self, value: Repeated, place: Place, tensor: Any) -> None:
@@ -65,15 +70,14 @@ class Loader(Upload):
         self._bytes[: raw.size] = raw
         small = {"start": np.array([value.rows], np.uint32), "step": step_words(1, 0),
                  "order": value.index.astype(np.uint32)}  # fmt: skip
-        lent = {name: self.pool.exchange(words.size, name) for name, words in small.items()}
         for name, words in small.items():
-            fill_words(lent[name], words)
-        spread = self.pool.storage(value.nbytes // 4, "rows")
+            fill_words(self._room(name, words.size, self.pool.exchange), words)
+        spread = self._room("y", value.nbytes // 4, self.pool.storage)
         seq = self.device.sequence()
         self.stage(seq, raw.size)
-        self.device.sync_device(seq, list(lent.values()))
+        self.device.sync_device(seq, [self._own[name] for name in small])
         params = {"words": value.fmt.row_bytes(value.cols) // 4, "slots": 1, "experts": 0}
-        rows = lent | {"x": self._staging, "y": spread}
+        rows = self._own | {"x": self._staging}
         self.algorithms.record(seq, experts_gather.KERNEL, rows, {}, params, value.rows)
         blocks = value.nbytes // value.fmt.bytes
         for i, (plane, word) in enumerate(zip(value.fmt.planes, place.words, strict=False)):
@@ -84,7 +88,15 @@ class Loader(Upload):
                  "dst_word": word}, 1, independent=i > 0,
             )  # fmt: skip
         self.device.eval(seq)
-        self.pool.give_back(lent.values(), [spread])
+
+    def _room(self, name: str, words: int, lend: Callable[[int, str], Any]) -> Any:
+        """The buffer of this name, a larger one where it is too small."""
+        kept = self._own.get(name)
+        if kept is None or len(kept) < words:
+            self._own.pop(name, None)
+            self.algorithms = Algorithms(self.device)
+            kept = self._own[name] = lend(words, name)
+        return kept
 
 
 class Bound:

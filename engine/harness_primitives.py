@@ -62,9 +62,18 @@ def prepare(
 
     Their pipelines for `device` are compiled there too, each once.
     """
+    for _, item in prepare_all(((primitive, check) for check in checks), seed, ahead, device):
+        yield item
+
+
+def prepare_all(
+    checks: Iterable[tuple[Primitive, Check]], seed: int, ahead: int, device: Device | None = None
+) -> Iterator[tuple[Primitive, Prepared]]:
+    """The same of several primitives, the next one's while the last one's are still at work."""
     compiled: set[tuple[Any, ...]] = set()
 
-    def one(check: Check) -> Prepared:
+    def one(item: tuple[Primitive, Check]) -> tuple[Primitive, Prepared]:
+        primitive, check = item
         chain = check.chain(seed, primitive.name)
         if device:
             compile_links(device, chain, compiled)
@@ -72,7 +81,7 @@ def prepare(
         for value in chain.operands.values():
             if isinstance(value, Matrix):
                 value.forget()  # many checks wait for the device
-        return Prepared(check, chain, want)
+        return primitive, Prepared(check, chain, want)
 
     yield from in_advance(one, checks, ahead)
 
@@ -102,14 +111,24 @@ class Checker:
         stopped: Callable[[], bool],
     ) -> Iterator[CaseResult]:
         """One result for each check, two for those issued in two ways; until `stopped()`."""
+        items = ((primitive, check) for check in checks)
+        for _, found in self.all_results(items, lambda p, name: told(name), stopped):
+            yield found
+
+    def all_results(
+        self, checks: Iterable[tuple[Primitive, Check]], told: Callable[[Primitive, str], None],
+        stopped: Callable[[], bool],
+    ) -> Iterator[tuple[Primitive, CaseResult]]:
+        """The same of several primitives."""
         device = self.device if self.ahead else None
-        ready = prepare(checks, primitive, self.seed, self.ahead, device)
+        ready = prepare_all(checks, self.seed, self.ahead, device)
         try:
-            for item in ready:
+            for primitive, item in ready:
                 if stopped():
                     return
-                told(item.check.name)
-                yield from self._run(primitive, item)
+                told(primitive, item.check.name)
+                for found in self._run(primitive, item):
+                    yield primitive, found
         finally:
             ready.close()  # type: ignore[attr-defined]
 
