@@ -75,7 +75,7 @@ class Layer:
         words = positions * s.kv_dim // 2
         self.caches = [(b.storage(words), cache) for _ in range(2 * layers)]
         self.w = [self.weights() for _ in range(layers)]
-        self.sinks = {name: b.storage(4) for name in self.w[0]}
+        self.sink = b.storage(4)
 
     def floats(self, rows: int, cols: int) -> Operand:
         """A float32 buffer."""
@@ -179,27 +179,27 @@ class Layer:
                    y=self.v["x"]["f"], ssq=self.v["x"]["ssq"],
                    **self.q8("x", "yq", "ys"))  # fmt: skip
 
-    def ahead(self, seq: Any, i: int, name: str) -> None:
-        """A weight read beside the dispatch before (prefetching.py)."""
-        tensor, stack = self.w[i % self.layers][name]
-        params = {f"w_p{j}": sum(stack.planes[:j]) for j in range(4)}
+    def ahead(self, seq: Any, *weights: tuple[str, int]) -> None:
+        """Four weights of layers, read beside the dispatch before (prefetching.py)."""
+        params: dict[str, Any] = {}
+        tensors, shapes = {"sink": self.sink, "step": self.b.step}, {}
+        for name, (weight, i) in zip(prefetch.NAMES, weights, strict=True):
+            tensors[name], shapes[name] = self.w[i % self.layers][weight]
+            params[f"{name}_count"] = sum(shapes[name].planes)
+            params |= {f"{name}_p{j}": sum(shapes[name].planes[:j]) for j in range(4)}
         self.b.algorithms.record(
-            seq, prefetch.KERNEL,
-            {"w": tensor, "sink": self.sinks[name], "step": self.b.step},
-            {"w": stack}, params | {"count": sum(stack.planes)}, 1, independent=True,
+            seq, prefetch.KERNEL, tensors, shapes, params, 1, independent=True
         )  # fmt: skip
 
     def attend3_ahead(self, seq: Any, i: int) -> None:
         """Attention and output projection, beside reads of the next weights."""
         self.attend3(seq, i)
-        for name, of in (("up", i), ("down", i), ("qkv", i + 1), ("out", i + 1)):
-            self.ahead(seq, of, name)
+        self.ahead(seq, ("up", i), ("down", i), ("qkv", i + 1), ("out", i + 1))
 
     def attend5_ahead(self, seq: Any, i: int) -> None:
         """Attention beside reads of the next weights."""
         self.attend5(seq, i)
-        for name, of in (("out", i), ("up", i), ("down", i), ("qkv", i + 1)):
-            self.ahead(seq, of, name)
+        self.ahead(seq, ("out", i), ("up", i), ("down", i), ("qkv", i + 1))
 
     def chain(self, kernels: Sequence[Record]) -> Any:
         """The kernels of each layer in turn, several times."""

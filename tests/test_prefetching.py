@@ -51,13 +51,11 @@ def test_what_is_read_ahead(tmp_path: Path) -> None:
     at = [i for i, name in enumerate(names) if name == "attention_short_q8"]
     assert at
     for i in at:
-        ahead = []
-        while names[i + 1 + len(ahead)] == "prefetch":
-            ahead.append(plan.dispatches[i + 1 + len(ahead)])
-        labels = [d.label.removesuffix(" ahead") for d in ahead]
-        later = [d for d in plan.dispatches[i + 1 :] if d.kernel.name != "prefetch"]
-        assert labels[0] == later[0].label
-        assert labels == [d.label for d in later[:4]]
+        ahead, *later = plan.dispatches[i + 1 : i + 6]
+        assert ahead.kernel.name == "prefetch"
+        wanted = [d.label for d in later[:4] if d.kernel.name != "prefetch"]
+        assert ahead.label == "|".join(wanted) + " ahead"
+    assert names.count("prefetch") == len(at)
     assert not any(d.kernel.name == "prefetch" for d in decode(tmp_path, reach=0).dispatches)
     off = replace(OPTIONS, prefetch=False)
     assert [n for n in names if n != "prefetch"] == [
@@ -69,10 +67,11 @@ def test_what_is_read_ahead(tmp_path: Path) -> None:
 def test_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No more than it; nothing where the next weight is more than twice as large."""
     whole = [d for d in decode(tmp_path).dispatches if d.kernel.name == "prefetch"]
-    first = 4 * int(whole[0].params["count"])
+    first = 4 * int(whole[0].params["a_count"])
     monkeypatch.setattr(prefetching, "BUDGET", first // 2)
     (only, *_) = [d for d in decode(tmp_path).dispatches if d.kernel.name == "prefetch"]
-    assert 4 * int(only.params["count"]) == first // 2
+    counts = [4 * int(only.params[f"{name}_count"]) for name in "abcd"]
+    assert counts == [first // 2, 0, 0, 0]
     monkeypatch.setattr(prefetching, "BUDGET", first // 2 - 4)
     assert not any(d.kernel.name == "prefetch" for d in decode(tmp_path).dispatches)
 
