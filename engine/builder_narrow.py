@@ -20,7 +20,7 @@ from .plan import Buf, Phase
 from .spec_model import ModelSpec
 
 WIDEST = 1024  # values of the residual stream
-MOST_BYTES = 1 << 16  # of a stream in parts, which every workgroup reads
+MOST_BYTES = 1 << 17  # of a stream in parts, which every workgroup reads
 
 
 class NarrowBuilder(Int8Builder):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import q8
-from .experts import gate_tiling, launch_q8, slots_in
+from . import experts, q8
+from .experts import launch_q8, slots_in
 from .experts_cases import ALL_SHAPES, swiglu_case
 from .experts_q8_swiglu import run
 from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
@@ -23,6 +23,12 @@ EACH = 4  # experts of a lane, beyond which every workgroup's choice would take 
 def suits(rule: Routing, lanes: int) -> bool:
     """Whether one subgroup of so many lanes chooses quickly: no groups, a lane per slot."""
     return rule.groups == 1 and rule.used <= lanes and rule.experts <= EACH * lanes
+
+
+def gate_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> q8.Tiling:
+    """As without the choice, whose registers leave room for one row of formats in fours."""
+    t = experts.gate_tiling(rows, chunks, lanes, units, step)
+    return replace(t, rows=1) if step > 1 else t
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:

@@ -24,7 +24,7 @@ def shared_bytes(rank: int, rot: int, values: int, teams: int, slots: int) -> in
 
 
 def team(
-    h: Head, shares: int, limits: Limits, unit: int, size: int = 512, ahead: int = 4
+    h: Head, shares: int, limits: Limits, unit: int, size: int = 512, ahead: int = 2
 ) -> tuple[int, ...]:
     """(workgroup, sums in shared memory at once, cache rows on their way, lanes and rows of v_b).
     ValueError where a head does not fit."""

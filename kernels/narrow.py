@@ -33,7 +33,7 @@ class Tiling:
     attention: int = 256
     ffn: int = 0
     qkv: int = 0
-    slice_rows: int = 64
+    slice_rows: int = 32
     workgroups: int = 45
     qkv_lanes: int = 32
     unroll: int = 0

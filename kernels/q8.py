@@ -106,11 +106,13 @@ def add_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Til
     """Products into the residual stream have few rows: long ones are shared by several groups."""
     if step > 1:
         return quad_tiling(rows, chunks // step, lanes, units)
+    if chunks >= 8 * lanes and rows >= units * 40:
+        return Tiling(2, 2, 2, workgroup=512)
     if chunks >= 8 * lanes:
         return Tiling(1, 2, workgroup=1024)
     if chunks >= 4 * lanes:
         return Tiling(2, 2, 2)
-    return Tiling(2, 2) if chunks > lanes else Tiling(1)
+    return Tiling(1, 2, lanes=16, workgroup=512) if chunks > lanes else Tiling(1)
 
 
 def qkv_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
@@ -126,7 +128,11 @@ def swiglu_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> 
     """Two matrices per row: several rows share activations once every unit has work."""
     if step > 1:
         return quad_tiling(rows, chunks // step, lanes, units)
-    return Tiling(4 if rows * lanes >= units * 2048 else 2 if rows >= 4096 else 1)
+    if rows * lanes >= units * 2048:
+        return Tiling(4)
+    if rows < 4096:
+        return Tiling(1)
+    return Tiling(1, 1, 2, lanes=16) if chunks <= 2 * lanes else Tiling(2)
 
 
 def plain_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
@@ -136,6 +142,8 @@ def plain_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> T
     many = rows >= units * 128
     if chunks <= lanes and many:
         return Tiling(4, lanes=8, workgroup=64)
+    if chunks >= 4 * lanes and rows < units * 32:
+        return Tiling(1, 2)
     return Tiling(2, 1, 2 if chunks > lanes else 1, workgroup=128 if many else 256)
 
 

@@ -61,7 +61,7 @@ def test_parts() -> None:
     assert parts_of(Head(512, 128, 64, 128, 1536), 64, H200) == Parts(1, 2)
     assert parts_of(LARGE[1], 20, H200.with_(compute_units=8)) == WHOLE
     assert mla_absorb_q8.query_team(LARGE[1], 3, H200, 4) == (256, Rows(2, 4), Rows(4, 1))
-    assert mla_attend_q8.team(LARGE[1], 4, H200, 4) == (512, 16, 4, 4, 1)
+    assert mla_attend_q8.team(LARGE[1], 4, H200, 4) == (512, 16, 2, 4, 1)
     for module, groups in ((mla_absorb_q8, 81), (mla_attend_q8, 80)):
         case = next(c for c in module.KERNEL.cases(np.random.default_rng(0)) if "Q3_K" in c.name)
         params = {**case.params, "heads": 20, "parts": 3, "shares": 4}
