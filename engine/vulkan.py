@@ -38,7 +38,7 @@ from .step import StopReason
 from .work import Work
 
 SMOOTH_SECONDS = 0.05  # longest submit that still streams smoothly
-MAX_CHUNK = 16
+MAX_CHUNK = 64
 WIDE = 128  # tokens of the widest tiles of products (kernels/matmul_*_launch.py)
 
 
