@@ -9,15 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..kernels import embed_q8, sample_pick, sample_pick_embed, sample_token_embed
+from ..kernels import embed_q8, sample_pick, sample_pick_embed
 from .plan import Dispatch, Plan
 
 ROW = ("w", "g", "x", "yq", "ys", "ssq")  # operands of the lookup
-JOINED = {  # kernels that look up what they draw, and how many dispatches they replace
-    sample_pick_embed.KERNEL.name: 1,
-    sample_token_embed.KERNEL.name: 2,  # with the scan of the logits
-}
-KERNEL = sample_pick_embed.KERNEL  # the one that is taken (tests/perf_sampling.py times both)
+KERNEL = sample_pick_embed.KERNEL
 
 
 def with_row(sampling: Sequence[Dispatch], decode: Plan, bindings: int) -> list[Dispatch]:
@@ -32,17 +28,15 @@ def with_row(sampling: Sequence[Dispatch], decode: Plan, bindings: int) -> list[
     room = len(KERNEL.interface.bindings) <= bindings
     if pick.kernel is not sample_pick.KERNEL or not alone or not room:
         return list(sampling)
-    start = len(sampling) - JOINED[KERNEL.name]
     params = dict(pick.params) | {n: first.params[n] for n in ("n_embd", "scale")}
-    operands = {n: op for d in sampling[start:] for n, op in d.operands.items()}
-    operands |= {n: first.operands[n] for n in ROW}
-    return [*sampling[:start], Dispatch(KERNEL, operands, params, pick.phase, KERNEL.name)]
+    operands = dict(pick.operands) | {n: first.operands[n] for n in ROW}
+    return [*sampling[:-1], Dispatch(KERNEL, operands, params, pick.phase, KERNEL.name)]
 
 
 def beyond_row(layers: Sequence[Dispatch], sampling: Sequence[Dispatch]) -> Sequence[Dispatch]:
     """`layers` of a plan of single tokens without the lookup that `sampling` does for the next
     token; all of them where it does none, or another."""
-    if not sampling or sampling[-1].kernel.name not in JOINED:
+    if not sampling or sampling[-1].kernel is not KERNEL:
         return layers
     first, pick = layers[0], sampling[-1]
     same = first.kernel is embed_q8.KERNEL and all(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 
 N, POS, STOP, LIMIT, COUNT, SEED_LO, SEED_HI, DRAWS, BAD = range(9)
-ARRIVED = 9  # workgroups of sample_token_embed that are done; 0 between dispatches
 WORDS = 16
 RING = 64  # generated ids kept in `out` after the step words: id i is at WORDS + i % RING
 

@@ -14,8 +14,7 @@ from .plan import Buf, Dispatch, Plan, Role, Weight
 FMA, DOT, MATRIX = "fma", "dot", "matrix"  # units that do the products: names of rates of the roof
 BYTES = {"F32": 4, "U32": 4, "F16": 2}
 # Weights of which a batch reads rows that it chooses, by kernel
-_DRAWS = ("sample_pick_embed", "sample_token_embed")  # look up the token drawn
-_LOOKUPS = ("embed", "embed_q8", *_DRAWS)
+_LOOKUPS = ("embed", "embed_q8", "sample_pick_embed")
 _WORDS = ("step", "tokens", "settings", "history", "out", "arrived")  # a few words of each
 
 
@@ -64,7 +63,7 @@ def dispatch_work(d: Dispatch, n: int, pos: int, slots: int = 1) -> Work:
     if d.kernel.name == "prefetch":  # what it reads is counted where it is used
         return Work(dispatches=1)
     moved = products = 0.0
-    n = 1 if d.kernel.name in _DRAWS else n  # whatever the batch
+    n = 1 if d.kernel.name == "sample_pick_embed" else n  # whatever the batch, the token drawn
     tokens, share = _tokens(d, n), _share(d, slots)
     for b in d.kernel.interface.bindings:
         op = d.operands[b.name]

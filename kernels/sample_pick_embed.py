@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -61,34 +60,29 @@ def _with_row(rng: np.random.Generator, case: Case, name: str, cols: int) -> Cas
     )  # fmt: skip
 
 
-def with_logits(rng: np.random.Generator) -> Iterator[tuple[Case, Array]]:
-    """Formats; draws that end generation, and those that draw nothing; a vocabulary for
-    several workgroups of a scan. Each with the logits that its keys come from."""
-
-    def made(name: str, logits: Array, options: Sampling, fmt: str, cols: int, **how: Any) -> Any:
-        return _with_row(rng, sample_pick.case(name, logits, options, **how), fmt, cols), logits
-
-    greedy, *_ = options = (Sampling(temp=0.0), Sampling(), Sampling(top_k=0, top_p=0.9))
+def cases(rng: np.random.Generator) -> Iterator[Case]:
+    """Formats; a vocabulary of many groups; draws that end generation, and those that draw
+    nothing."""
+    options = (Sampling(temp=0.0), Sampling(), Sampling(top_k=0, top_p=0.9))
     for i, fmt in enumerate(FORMATS):
         logits = rng.standard_normal(37) * 3
-        yield made(f"options {i % 3}", logits, options[i % 3], fmt, (256, 768)[i % 2])
+        drawn = sample_pick.case(f"options {i % 3}", logits, options[i % 3])
+        yield _with_row(rng, drawn, fmt, (256, 768)[i % 2])
     few = np.arange(7.0)
-    yield made("end token", few, greedy, "Q8_0", 256, end_ids=(6,))
-    yield made("limit", few, greedy, "Q6_K", 512, LIMIT=71)
-    yield made("more groups than invocations", few, options[1], "Q4_0", 33 * 512)
+    yield _with_row(rng, sample_pick.case("end token", few, options[0], (6,)), "Q8_0", 256)
+    yield _with_row(rng, sample_pick.case("limit", few, options[0], LIMIT=71), "Q6_K", 512)
+    wide = sample_pick.case("more groups than invocations", few, options[1])
+    yield _with_row(rng, wide, "Q4_0", 33 * 512)
     many = rng.standard_normal(9000) * 3
     many[rng.integers(0, 9000, 500)] = np.nan
-    for choice in (*options, Sampling(repeat_penalty=1.2, repeat_last_n=64)):
-        yield made("vocab=9000", many, choice, "F16", 32)
-    for name, logits, stop in (("stopped", few, 2), ("nothing finite", few * np.nan, 0)):
-        case, _ = made(name, logits, options[1], "Q8_0", 256, STOP=stop)
+    window = Sampling(repeat_penalty=1.2, repeat_last_n=64)
+    yield _with_row(rng, sample_pick.case("vocab=9000", many, window), "F16", 32)
+    stopped = sample_pick.case("stopped", few, options[1], STOP=2)
+    broken = sample_pick.case("nothing finite", few * np.nan, options[1])
+    for drawn in (stopped, broken):
+        case = _with_row(rng, drawn, "Q8_0", 256)
         unread = {n: np.zeros_like(case.operands[n], bool) for n in ("yq", "ys", "ssq")}
-        yield replace(case, only=unread, int8=frozenset()), logits  # not written
-
-
-def cases(rng: np.random.Generator) -> Iterator[Case]:
-    """See with_logits."""
-    return (case for case, _ in with_logits(rng))
+        yield replace(case, only=unread, int8=frozenset())  # not written
 
 
 KERNEL = Kernel("sample_pick_embed", launch, reference, cases)

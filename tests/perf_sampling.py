@@ -3,10 +3,10 @@
 Prints microseconds per step of chains of dependent dispatches, for vocabularies of 49,152 and
 128,256 ids, greedy and with top-k 40 (with --all also with penalties, top-k 128 and without top-k):
 a dispatch that does nothing, the scan of the logits, the draw, the lookup of the next embedding
-(2048 values, Q6_K) as a dispatch of its own, then the draw with the lookup in it, and all three in
-one. "together" and "token_embed" are the end of a token in three, two dispatches and one. In the
-logits 30 ids stand 5 to 12 above a normal distribution of deviation 2.5. Rows come from the
-device's cache here, in a model from its memory. No test: it needs a quiet machine.
+(2048 values, Q6_K) as a dispatch of its own, then the draw with the lookup in it. "together" is the
+end of a token in three dispatches and in two. In the logits 30 ids stand 5 to 12 above a normal
+distribution of deviation 2.5. Rows come from the device's cache here, in a model from its memory.
+No test: it needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,7 @@ from kompute_llm.engine.builder import Push
 from kompute_llm.engine.device import Device, choose
 from kompute_llm.engine.plan import Buf
 from kompute_llm.engine.sampler import Sampling, settings_words
-from kompute_llm.kernels import (
-    embed_q8,
-    fill,
-    sample_pick,
-    sample_pick_embed,
-    sample_scan,
-    sample_token_embed,
-)
+from kompute_llm.kernels import embed_q8, fill, sample_pick, sample_pick_embed, sample_scan
 from kompute_llm.kernels.kernel import Kernel
 from kompute_llm.kernels.reference import step_words
 
@@ -55,7 +48,7 @@ class Ends:
         logits[rng.integers(n_vocab, size=30)] += rng.uniform(5, 12, 30).astype(np.float32)
         best = np.zeros(sample_scan.best_shape(n_vocab), np.uint32)
         self.settings = b.exchange(settings_words(OPTIONS["greedy"], END_IDS))
-        self.logits_op: Operand = b.exchange(logits), Buf("logits", (1, n_vocab))
+        self.logits = b.exchange(logits)
         u32 = {
             "keys": b.storage(n_vocab), "best": b.exchange(best), "settings": self.settings,
             "counts": b.exchange(np.zeros(n_vocab, np.uint32)),
@@ -90,8 +83,8 @@ class Ends:
 
     def scan(self, seq: Any) -> None:
         """Keys and group maxima."""
-        ops = {"logits": self.logits_op} | self.scanned
-        self.add(seq, sample_scan.KERNEL, self.sizes, ops)
+        logits = self.logits, Buf("logits", (1, self.n_vocab))
+        self.add(seq, sample_scan.KERNEL, self.sizes, {"logits": logits} | self.scanned)
 
     def pick(self, seq: Any) -> None:
         """The draw alone."""
@@ -108,12 +101,6 @@ class Ends:
         params = self.pick_sizes | {"n_embd": self.width, "scale": 1.0}
         self.add(seq, sample_pick_embed.KERNEL, params, self.drawn | self.row)
 
-    def token(self, seq: Any) -> None:
-        """All of it."""
-        params = self.pick_sizes | {"n_embd": self.width, "scale": 1.0}
-        ops = {"logits": self.logits_op} | self.drawn | self.row
-        self.add(seq, sample_token_embed.KERNEL, params, ops)
-
     def nothing(self, seq: Any) -> None:
         """One word."""
         self.add(seq, fill.KERNEL, {"word": 3, "count": 1, "value": 0},
@@ -125,17 +112,16 @@ def measure(b: Bench, n_vocab: int, options: dict[str, Sampling], repeats: int) 
     ends = Ends(b, n_vocab)
     step_lists: list[list[Step]] = [
         [ends.nothing], [ends.scan], [ends.scan, ends.pick], [ends.scan, ends.pick, ends.embed],
-        [ends.scan, ends.pick_embed], [ends.token],
+        [ends.scan, ends.pick_embed],
     ]  # fmt: skip
     chains = [b.chain(steps, repeats) for steps in step_lists]
     for name, chosen in options.items():
         ends.use(chosen)
-        empty, scan, pick, embed, both, whole = (t / repeats for t in b.turns(chains))
+        empty, scan, pick, embed, both = (t / repeats for t in b.turns(chains))
         stopped = int(_read(b, ends)[words.STOP])
         assert not stopped, f"generation stopped: {stopped}"
         print(f"{n_vocab:7} {name:17} {empty:7.2f} {scan:7.2f} {pick - scan:7.2f} "
-              f"{embed - pick:7.2f} {embed:10.2f} {both - scan:12.2f} {both:10.2f} "
-              f"{whole:13.2f}")  # fmt: skip
+              f"{embed - pick:7.2f} {embed:10.2f} {both - scan:12.2f} {both:10.2f}")  # fmt: skip
 
 
 def _read(b: Bench, ends: Ends) -> Any:
@@ -156,7 +142,7 @@ def main() -> None:
         b.step = b.exchange(start)
         repeats = 2 if device.limits.software else 200
         print(f"{device.describe}\nµs      settings            empty    scan    pick   embed "
-              "  together   pick_embed   together  token_embed")  # fmt: skip
+              "  together   pick_embed   together")  # fmt: skip
         for n_vocab in VOCABS:
             measure(b, n_vocab, options, repeats)
 

@@ -9,7 +9,6 @@ import fixtures
 import numpy as np
 import pytest
 
-from kompute_llm.engine import next_row
 from kompute_llm.engine import vulkan as vulkan_runner
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
@@ -18,8 +17,8 @@ from kompute_llm.engine.sampler import Sampling
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.step import StopReason
 from kompute_llm.engine.vulkan import VulkanRunner
-from kompute_llm.kernels import embed_q8, sample_pick_embed, sample_token_embed
-from kompute_llm.kernels.kernel import Case, Kernel
+from kompute_llm.kernels import embed_q8, sample_pick_embed
+from kompute_llm.kernels.kernel import Case
 from kompute_llm.kernels.reference import step_words
 
 OPTIONS = (Sampling(temp=0.0, seed=1), Sampling(temp=1.5, seed=2, repeat_penalty=1.3))
@@ -45,15 +44,12 @@ def generate(r: VulkanRunner, options: Sampling, prompt: list[int]) -> list[int]
     return out
 
 
-@pytest.mark.parametrize(("fmt", "kernel"), [
-    ("Q8_0", sample_pick_embed.KERNEL), ("Q6_K", sample_token_embed.KERNEL),
-])  # fmt: skip
+@pytest.mark.parametrize("fmt", ["Q8_0", "Q6_K"])
 def test_same_tokens(
-    vulkan: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: str, kernel: Kernel
+    vulkan: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: str
 ) -> None:
     """With and without; logits of single tokens between generations; the same every time."""
     drawn: list[Any] = []
-    monkeypatch.setattr(next_row, "KERNEL", kernel)
     with open_model(fixtures.write_tiny(tmp_path / "m.gguf", quant=fmt)) as c:
         for joined in (True, False):
             if not joined:
@@ -62,7 +58,7 @@ def test_same_tokens(
             decode, *prompts = kernels(r)
             assert (decode[0] != "embed_q8") == joined
             assert prompts[0][0] == "embed_q8"
-            pick = kernel.name if joined else "sample_pick"
+            pick = "sample_pick_embed" if joined else "sample_pick"
             assert {names[-1] for names in (decode, *prompts)} == {pick}
             logits = r.logits([9])
             drawn.append([generate(r, o, PROMPT) for o in (*OPTIONS, *OPTIONS)])
@@ -85,14 +81,13 @@ def test_matrix_in_ranges(
         assert len(generate(r, OPTIONS[0], PROMPT)) == 20
 
 
-@pytest.mark.parametrize("kernel", [sample_pick_embed.KERNEL, sample_token_embed.KERNEL])
-def test_same_words(vulkan: Device, kernel: Kernel) -> None:
+def test_same_words(vulkan: Device) -> None:
     """The row is what embed_q8 makes of it, bit for bit."""
     outputs = ("x", "yq", "ys", "ssq")
-    for case in kernel.cases(np.random.default_rng(3)):
+    for case in sample_pick_embed.cases(np.random.default_rng(3)):
         if case.only:
             continue
-        got, _ = run_shader(vulkan, kernel, case)
+        got, _ = run_shader(vulkan, sample_pick_embed.KERNEL, case)
         ops: Any = {n: case.operands[n] for n in ("w", "g", *outputs)}
         ops |= {"tokens": got["tokens"], "step": step_words(1, 3)}
         params = {"n_embd": case.params["n_embd"], "row0": 0, "rows": case.params["n_vocab"],
