@@ -36,9 +36,9 @@ class PlanOptions:
     "head" (from the compressed query to the heads' values), "parts" (the same in two dispatches,
     with `latent_parts` workgroups per head), "core" (from plain queries on), "" (each stage for
     itself). `choosers`: lanes of the subgroups that choose experts where gates and
-    ups are multiplied (experts_q8_choose_swiglu), 0: the router chooses; `shared_beside`: then
-    shared experts go beside the router. `prefetch`: weights are read ahead beside short attention
-    (prefetching.py). `narrow`: layers are three dispatches in short contexts (builder_narrow.py).
+    ups are multiplied (experts_q8_choose_swiglu), 0: the router chooses. `prefetch`: weights are
+    read ahead beside short attention (prefetching.py). `narrow`: layers are three dispatches in
+    short contexts (builder_narrow.py).
     """
 
     n_ctx: int
@@ -58,7 +58,6 @@ class PlanOptions:
     latent: str = ""
     latent_parts: Parts = WHOLE
     choosers: int = 0
-    shared_beside: bool = False
     prefetch: bool = False
     narrow: bool = False
 

@@ -21,7 +21,6 @@ from ..kernels import (
     experts_swiglu,
     router_token,
     router_token_logits,
-    shared_q8_swiglu,
 )
 from .builder_moe_batch import batch_experts, shared_names
 from .moe_weights import ExpertWeights, MoeLayer, Stack
@@ -112,29 +111,17 @@ def chooses_late(b: Int8Builder, m: MoeLayer) -> bool:
 
 
 def int8_logits(b: Int8Builder, x: Buf, gain: str, m: MoeLayer) -> None:
-    """The router's product, and beside it the shared experts of the stacks."""
-    rule = m.routing
+    """The router's product."""
     b.add(router_token_logits.KERNEL, Phase.ROUTER, m.label + "ffn_gate_inp",
           {"cols": x.cols, "eps": b.spec.eps}, x=x, g=b.weights.vector(gain, x.cols), w=m.router,
           logits=logits_buf(b, m))  # fmt: skip
-    for s in m.inner:
-        if s.first + s.count <= rule.experts or not b.opts.shared_beside:
-            continue
-        params = stack_params(s, m.n_ff, x.cols) | {
-            "eps": b.spec.eps, "routed": rule.experts, "slot": rule.used, "taken": rule.shared,
-        }  # fmt: skip
-        b.add(shared_q8_swiglu.KERNEL, Phase.SHARED, s.w.name, params, w=s.w, ssq=b.squares(x),
-              **b.quantized(x, "xq", "xs"), **b.quantized(inner_buf(b, m), "yq", "ys"))  # fmt: skip
 
 
 def int8_chosen(b: Int8Builder, x: Buf, m: MoeLayer) -> None:
-    """Choice of experts, their gates and ups; the shared ones' too unless they came before."""
-    rule, inner, route = m.routing, inner_buf(b, m), route_buf(b, m)
-    taken = rule.used if b.opts.shared_beside else rule.slots
-    more = experts_q8_choose_swiglu.params_of(rule) | {"taken": taken, "eps": b.spec.eps}
+    """Choice of experts, gates and ups of them and of the shared ones."""
+    inner, route = inner_buf(b, m), route_buf(b, m)
+    more = experts_q8_choose_swiglu.params_of(m.routing) | {"eps": b.spec.eps}
     for s in m.inner:
-        if taken == rule.used and s.first >= rule.experts:
-            continue
         b.add(experts_q8_choose_swiglu.KERNEL, Phase.EXPERTS, s.w.name,
               stack_params(s, m.n_ff, x.cols) | more, w=s.w, ssq=b.squares(x),
               logits=logits_buf(b, m), b=m.router_bias, route=route,
@@ -154,7 +141,7 @@ def int8_routed(b: Int8Builder, x: Buf, gain: str, m: MoeLayer) -> None:
 
 
 def int8_experts(b: Int8Builder, x: Buf, gain: str, layer: int, after: str) -> None:
-    """Three dispatches with int8 activations, and one for shared experts beside the router."""
+    """Three dispatches with int8 activations, and those of shared experts apart from the group."""
     m = ExpertWeights(b.spec, b.weights, layer).layer()
     if chooses_late(b, m):
         int8_logits(b, x, gain, m)

@@ -74,7 +74,7 @@ def router(kernel: Kernel, rule: Routing, n: int, cols: int, rng: np.random.Gene
         "yq": np.zeros((rule.slots, inner // 4), np.uint32),
         "ys": np.zeros((rule.slots, inner // q8.GROUP, 2), np.float32),
     }  # fmt: skip
-    more = {"rows": inner, "experts": experts, "first": 0, "taken": rule.slots}
+    more = {"rows": inner, "experts": experts, "first": 0}
     links = [Link(router_token_logits.KERNEL, params),
              Link(kernel, params | more | experts_q8_choose_swiglu.params_of(rule), 1,
                   {"w": "ew"})]  # fmt: skip

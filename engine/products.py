@@ -107,7 +107,6 @@ def plan_options(
         ),
         reaches=reaches(spec, tiles, short, latent),
         choosers=device.limits.subgroup_size if products.int8 and not device.limits.software else 0,
-        shared_beside=True,
         latent_parts=mla_parts.parts_of(_head(spec.mla), spec.mla.heads, device.limits)
         if spec.mla else mla_parts.WHOLE,
         few=matvec_int8.MOST if products.int8 and grouped and not spec.moe

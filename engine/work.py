@@ -101,7 +101,6 @@ def _rows(w: Weight, d: Dispatch) -> int:
 def _share(d: Dispatch, slots: int) -> float:
     """The part of a weight that one token uses: all, or its experts of a stack."""
     experts = int(d.params.get("experts", 0))
-    slots = int(d.params.get("taken", slots))  # a dispatch may leave slots to another
     start = d.operands.get("start")  # of batches in the order of their experts (experts + 1,)
     if not experts and isinstance(start, Buf):
         experts = start.rows - 1

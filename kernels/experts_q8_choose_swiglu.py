@@ -32,27 +32,26 @@ def gate_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> q8
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
-    """One slot's rows per workgroup, of the first `taken` slots."""
-    chunks = int(params["cols"]) // 32
-    base = launch_q8(ops, params, limits, gate_tiling, slots_in(ops), int(params["taken"]), chunks)
+    """One slot's rows per workgroup."""
+    slots, chunks = slots_in(ops), int(params["cols"]) // 32
+    base = launch_q8(ops, params, limits, gate_tiling, slots, slots, chunks)
     return replace(base, spec=(*base.spec, int(params["routed"]), int(params["used"])))
 
 
 def reference(
     w: Matrix, xq: Array, xs: Array, ssq: Array, logits: Array, b: Matrix, route: Array,
     yq: Array, ys: Array, step: Array, *, cols: int, rows: int, eps: float, experts: int,
-    first: int, routed: int, used: int, taken: int, gating: int, scale: float, sum_floor: float,
-    top_p: float,
+    first: int, routed: int, used: int, gating: int, scale: float, sum_floor: float, top_p: float,
 ) -> None:
     """The route of logits (1, routed) as of router_token; yq, ys (slots, rows) as of
-    experts_q8_swiglu, for the first `taken` slots. The dispatch with first = 0 writes the route."""
+    experts_q8_swiglu. The dispatch with first = 0 writes the route."""
     shared = route.shape[1] - used
     found = choose(logits[:1], whole(b), experts=routed, used=used, shared=shared, gating=gating,
                    groups=1, groups_used=1, group_best=1, scale=scale, sum_floor=sum_floor,
                    top_p=top_p)  # fmt: skip
     if first == 0:
         route[:1] = found
-    run(w, xq, xs, ssq, found[:, :taken], yq, ys, None, cols, rows, eps, experts, first)
+    run(w, xq, xs, ssq, found, yq, ys, None, cols, rows, eps, experts, first)
 
 
 def params_of(rule: Routing) -> dict[str, int | float]:
@@ -61,9 +60,7 @@ def params_of(rule: Routing) -> dict[str, int | float]:
     return {"routed": rule.experts, **{name: rule.params()[name] for name in names}}
 
 
-def case(
-    rng: np.random.Generator, fmt: str, name: str, rule: Routing, taken: int, first: int
-) -> Case:
+def case(rng: np.random.Generator, fmt: str, name: str, rule: Routing, first: int) -> Case:
     """One case: a stack of the experts from `first` on. Logits are never nearly equal."""
     experts, rows, cols = rule.experts + rule.shared - first, 32, 256
     logits = rng.permutation(rule.experts) * 0.25 - rule.experts / 12
@@ -76,15 +73,13 @@ def case(
         "ys": np.zeros((rule.slots, rows // q8.GROUP, 2), np.float32),
     }  # fmt: skip
     params = {"cols": cols, "rows": rows, "eps": 1e-5, "experts": experts, "first": first,
-              "taken": taken, **params_of(rule)}  # fmt: skip
+              **params_of(rule)}  # fmt: skip
     rules: Any = rule.params()
-    want = choose(ops["logits"], whole(ops["b"]), **rules)[0, :taken, 0]
-    mask = np.zeros(rule.slots, bool)
-    mask[:taken] = want >= first
+    mask = choose(ops["logits"], whole(ops["b"]), **rules)[0, :, 0] >= first
     masks = {"yq": np.repeat(mask[:, None], rows, 1),
              "ys": np.repeat(mask[:, None], rows // 8, 1).reshape(rule.slots, -1, 2),
              "route": np.full((1, rule.slots, 2), first == 0)}  # fmt: skip
-    return Case(f"{fmt} {name} {taken} slots from {first}", ops, params, limit=1e-5, only=masks,
+    return Case(f"{fmt} {name} from {first}", ops, params, limit=1e-5, only=masks,
                 int8=frozenset({"yq"}))  # fmt: skip
 
 
@@ -93,11 +88,10 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     rules = [(n, r) for n, r in RULES.items() if suits(r, 32)]
     for i, (name, rule) in enumerate(rules):
         few = replace(rule, experts=min(rule.experts, 32))
-        fmt = ALL_SHAPES[i % 2]
-        yield case(rng, fmt, name, few, few.slots if i % 3 else few.used, 0)
+        yield case(rng, ALL_SHAPES[i % 2], name, few, 0)
     for fmt in q8.FORMATS:
-        yield case(rng, fmt, "chosen", RULES["chosen"], 4, 0)
-    yield case(rng, "Q4_K", "chosen", RULES["chosen"], 4, 20)
+        yield case(rng, fmt, "chosen", RULES["chosen"], 0)
+    yield case(rng, "Q4_K", "chosen", RULES["chosen"], 20)
 
 
 def needs(limits: Limits) -> bool:

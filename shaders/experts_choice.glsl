@@ -1,16 +1,6 @@
-// Expert of a workgroup's slot in experts_q8.glsl, -1 where it has none.
-// CHOOSE: from the router's logits, by the first subgroup; slots from USED on are shared experts.
-// ALONE: shared experts, number `routed` in slot `slot` and so on. Else the route says it.
+// Expert of a workgroup's slot in experts_q8.glsl, -1 where it has none, from the router's logits: the
+// first subgroup chooses. Slots from USED on are shared experts.
 
-#ifdef ALONE
-#define FIRST_SLOT p.slot
-#define EXPERT_OF(slot) float(p.routed + gl_WorkGroupID.y)
-#else
-#define FIRST_SLOT 0u
-#define EXPERT_OF(slot) route[slot].x
-#endif
-
-#ifdef CHOOSE
 layout(constant_id = 8) const uint EXPERTS = 8u;  // routed ones
 layout(constant_id = 9) const uint USED = 2u;
 #include "router_choice.glsl"
@@ -43,4 +33,3 @@ float chosen_of(uint slot, bool stopped) {
     barrier();
     return chosen_expert;
 }
-#endif

@@ -23,7 +23,7 @@ shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "experts_gate.glsl"
 #ifdef DOWN
 #include "experts_slots.glsl"
-#else
+#elif defined(CHOOSE)
 #include "experts_choice.glsl"
 #endif
 
@@ -39,10 +39,10 @@ void main() {
     // subgroups without values of their own would only take turns from those that load weights
     bool done = SUBGROUP >= 16u && gl_SubgroupID * SUBGROUP >= count;
 #ifdef SWIGLU
-    uint slot = FIRST_SLOT + gl_WorkGroupID.y;
+    uint slot = gl_WorkGroupID.y;
     const uint total = UNITS;
 #ifndef CHOOSE
-    float chosen = EXPERT_OF(slot);
+    float chosen = route[slot].x;
 #endif
     float squares = 0.0;
     if (!done)

@@ -73,18 +73,6 @@ class Bench:
 
     def add(self, seq: Any, kernel: Kernel, params: dict[str, Any], **ops: tuple[Any, Any]) -> None:
         """Record a dispatch; operands are (tensor, shape)."""
-        self._record(seq, kernel, params, ops, False)
-
-    def beside(
-        self, seq: Any, kernel: Kernel, params: dict[str, Any], **ops: tuple[Any, Any]
-    ) -> None:
-        """The same without a barrier before it."""
-        self._record(seq, kernel, params, ops, True)
-
-    def _record(
-        self, seq: Any, kernel: Kernel, params: dict[str, Any], ops: dict[str, tuple[Any, Any]],
-        independent: bool,
-    ) -> None:  # fmt: skip
         values = dict(params)
         for name, (_, shape) in ops.items():
             if isinstance(shape, Stack):
@@ -93,7 +81,7 @@ class Bench:
         values |= {name: 0 for name, _ in kernel.interface.push if name.endswith("_base")}
         tensors = {name: op[0] for name, op in ops.items()} | {"step": self.step}
         shapes = {name: op[1] for name, op in ops.items()}
-        self.algorithms.record(seq, kernel, tensors, shapes, values, 1, independent)
+        self.algorithms.record(seq, kernel, tensors, shapes, values, 1)
 
     def warm(self, seq: Any) -> None:
         """Keep the device busy until its clocks have risen."""

@@ -18,7 +18,6 @@ from kompute_llm.kernels import (
     mla_token,
     mla_token_plain,
     router_token_logits,
-    shared_q8_swiglu,
 )
 from kompute_llm.kernels.mla_parts import Parts, parts_of, query_width
 from kompute_llm.kernels.mla_token_launch import Head
@@ -96,42 +95,19 @@ class Forms(Layer):
                    x=self.v["x"]["f"], g=w["gain"], w=w["router"],
                    logits=self.f["logits"])  # fmt: skip
 
-    def shared(self, seq: Any, i: int, beside: bool = False) -> None:
-        """Gate and up of the shared expert; `beside`: without a barrier before it."""
-        s = self.s
-        params = {"cols": s.width, "rows": s.n_ff, "eps": EPS, "experts": s.experts + 1,
-                  "first": 0, "routed": s.experts, "slot": 4, "taken": 1}  # fmt: skip
-        add = self.b.beside if beside else self.b.add
-        add(seq, shared_q8_swiglu.KERNEL, params, w=self.w[i]["gate"], ssq=self.v["x"]["ssq"],
-            **self.q8("x", "xq", "xs"), **self.q8("e", "yq", "ys"))  # fmt: skip
-
-    def both(self, seq: Any, i: int) -> None:
-        """The router's product, beside it the shared expert."""
-        self.logits(seq, i)
-        self.shared(seq, i, beside=True)
-
-    def choose(self, seq: Any, i: int, taken: int = 4) -> None:
-        """Choice of experts, gates and ups of them (5: and of the shared one)."""
+    def choose(self, seq: Any, i: int) -> None:
+        """Choice of experts, gates and ups of them and of the shared one."""
         s, w = self.s, self.w[i]
         params = {"cols": s.width, "rows": s.n_ff, "eps": EPS, "experts": s.experts + 1,
-                  "first": 0, "taken": taken}  # fmt: skip
+                  "first": 0}  # fmt: skip
         params |= experts_q8_choose_swiglu.params_of(self.rule)
         self.b.add(seq, experts_q8_choose_swiglu.KERNEL, params, w=w["gate"], b=w["bias"],
                    ssq=self.v["x"]["ssq"], logits=self.f["logits"], route=self.route,
                    **self.q8("x", "xq", "xs"), **self.q8("e", "yq", "ys"))  # fmt: skip
 
-    def choose_all(self, seq: Any, i: int) -> None:
-        """The shared expert too."""
-        self.choose(seq, i, 5)
-
     def late(self, seq: Any, i: int) -> None:
         """Experts with a late choice."""
-        for kernel in (self.logits, self.choose_all, self.down):
-            kernel(seq, i)
-
-    def late_beside(self, seq: Any, i: int) -> None:
-        """The same, the shared one beside the router."""
-        for kernel in (self.both, self.choose, self.down):
+        for kernel in (self.logits, self.choose, self.down):
             kernel(seq, i)
 
     def early(self, seq: Any, i: int) -> None:

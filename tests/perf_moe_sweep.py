@@ -16,7 +16,6 @@ from kompute_llm.kernels import (
     mla_attend_q8,
     mla_token_launch,
     q8,
-    shared_q8_swiglu,
 )
 from kompute_llm.kernels.mla_parts import Parts
 
@@ -52,7 +51,6 @@ def sweep_experts(layer: Forms) -> None:
     for name, module, kind, kernel in (
         ("gate", experts, "gate_tiling", layer.gate), ("down", experts, "down_tiling", layer.down),
         ("chosen gate", experts_q8_choose_swiglu, "gate_tiling", layer.choose),
-        ("shared gate beside the router", shared_q8_swiglu, "gate_tiling", layer.both),
     ):  # fmt: skip
         before, found = getattr(module, kind), []
         for t in tilings():

@@ -25,14 +25,12 @@ from kompute_llm.kernels import (
     mla_absorb_q8,
     mla_attend_q8,
     router_token_logits,
-    shared_q8_swiglu,
 )
 
 Row = tuple[str, Record, float]
 COUNTED = ("compress", "q_b", "k_b", "v_b", "out", "router", "gate", "down")  # weights, once each
 CHECKED = ("mla_absorb_q8 Q3_K", "mla_token Q3_K", "experts_q8_choose_swiglu")
-KERNELS = (experts_q8_choose_swiglu, mla_absorb_q8, mla_attend_q8, router_token_logits,
-           shared_q8_swiglu)  # fmt: skip
+KERNELS = (experts_q8_choose_swiglu, mla_absorb_q8, mla_attend_q8, router_token_logits)
 
 
 def stages(layer: Forms) -> list[Row]:
@@ -79,13 +77,9 @@ def experts(layer: Forms) -> list[Row]:
     router, gate, down = (layer.nbytes(name) for name in ("router", "gate", "down"))
     return [
         ("router_token_logits", layer.logits, router),
-        ("shared_q8_swiglu", layer.shared, gate / 5),
-        ("the two side by side", layer.both, router + gate / 5),
-        ("experts_q8_choose_swiglu, 4", layer.choose, gate * 0.8),
-        ("experts_q8_choose_swiglu, 4 and shared", layer.choose_all, gate),
+        ("experts_q8_choose_swiglu", layer.choose, gate),
         ("experts by router_token", layer.early, router + gate + down),
         ("experts, late choice", layer.late, router + gate + down),
-        ("experts, late choice, shared beside", layer.late_beside, router + gate + down),
     ]
 
 
@@ -94,8 +88,7 @@ def layers(layer: Forms) -> list[Row]:
     names = [name if name != "k_b" else "k_b_q8" for name in COUNTED]
     nbytes, both = layer.cached + layer.nbytes(*names), layer.in_parts(*vars(layer.parts).values())
     attention = {"mla_token": layer.head, "parts": both}
-    forms = {"router_token": layer.early, "late choice": layer.late,
-             "late choice, shared beside": layer.late_beside}  # fmt: skip
+    forms = {"router_token": layer.early, "late choice": layer.late}
     return [
         (f"layer: {a}, {e}", layer.layer(layer.first, kernel, experts_of), nbytes)
         for a, kernel in attention.items() for e, experts_of in forms.items()

@@ -27,7 +27,6 @@ from kompute_llm.kernels import (
     q8,
     router_token,
     router_token_logits,
-    shared_q8_swiglu,
 )
 from kompute_llm.kernels.experts_cases import swiglu_case
 from kompute_llm.kernels.kernel import Case
@@ -60,7 +59,7 @@ def operands(rng: np.random.Generator, rule: Routing, cols: int) -> dict[str, An
 @pytest.mark.parametrize("name", RULE_NAMES)
 def test_same_bits(vulkan: Device, name: str) -> None:
     """Logits, route and inner vectors of a device are those of router_token and
-    experts_q8_swiglu, ties too, whoever has the shared experts."""
+    experts_q8_swiglu, ties too."""
     if not (can_run(vulkan, LATE) and vulkan.limits.subgroups):
         pytest.skip("no packed dot products or subgroups")
     rng, rule, cols, rows = np.random.default_rng(5), RULES[name], 256, 32
@@ -76,17 +75,11 @@ def test_same_bits(vulkan: Device, name: str) -> None:
     params = norm | {"rows": rows, "experts": count, "first": 0}
     inner, _ = run_shader(vulkan, experts_q8_swiglu.KERNEL, Case("", ops, params))
     more = experts_q8_choose_swiglu.params_of(rule)
-    for taken in {rule.used, rule.slots}:
-        got, _ = run_shader(vulkan, LATE, Case("", ops, params | more | {"taken": taken}))
-        assert np.array_equal(got["route"].view(np.uint32), want["route"].view(np.uint32))
-        used = want["route"][0, :taken, 0] >= 0
-        assert np.array_equal(got["yq"][:taken][used], inner["yq"][:taken][used])
-        assert np.array_equal(got["ys"][:taken][used], inner["ys"][:taken][used])
-    if rule.shared:
-        alone = params | {"routed": rule.experts, "slot": rule.used, "taken": rule.shared}
-        got, _ = run_shader(vulkan, shared_q8_swiglu.KERNEL, Case("", ops, alone))
-        assert np.array_equal(got["yq"][rule.used :], inner["yq"][rule.used :])
-        assert np.array_equal(got["ys"][rule.used :], inner["ys"][rule.used :])
+    got, _ = run_shader(vulkan, LATE, Case("", ops, params | more))
+    assert np.array_equal(got["route"].view(np.uint32), want["route"].view(np.uint32))
+    used = want["route"][0, :, 0] >= 0
+    assert np.array_equal(got["yq"][used], inner["yq"][used])
+    assert np.array_equal(got["ys"][used], inner["ys"][used])
 
 
 def logits(c: Container, **options: Any) -> tuple[Any, tuple[Dispatch, ...]]:
@@ -111,21 +104,18 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("beside", [False, True])
-def test_plans(tmp_path: Path, name: str, beside: bool) -> None:
-    """The same logits as with router_token; one barrier fewer than dispatches beside it."""
+def test_plans(tmp_path: Path, name: str) -> None:
+    """The same logits as with router_token; shared experts apart from the group go beside it."""
     model, options = MODELS[name]
     with open_model(model.write(tmp_path / "m.gguf")) as c:
         want, _ = logits(c, **options)
-        got, dispatches = logits(c, choosers=32, shared_beside=beside, **options)
+        got, dispatches = logits(c, choosers=32, **options)
     names = [d.kernel.name for d in dispatches]
     assert np.array_equal(got, want)
     assert "router_token" not in names and names.count("router_token_logits") == 2
-    assert ("shared_q8_swiglu" in names) == (beside and name not in ("none", "apart"))
     hazards = Hazards()
     free = [d.kernel.name for d in dispatches if hazards.admit(d)]
-    apart = "norm_matvec_q8_swiglu" if name == "apart" else "shared_q8_swiglu"
-    assert free.count(apart) == (2 if apart in names[20:] else 0)  # the first layer is dense
+    assert free.count("norm_matvec_q8_swiglu") == (2 if name == "apart" else 0)
     assert "experts_q8_choose_swiglu" not in free
 
 
@@ -147,6 +137,6 @@ def test_device(vulkan: Device, tmp_path: Path) -> None:
         r = VulkanRunner(c, model_spec(c), vulkan, 64, batch=16, math="int8")
         want = np.concatenate([r.logits([token], i) for i, token in enumerate(IDS)])
         r._one = None
-        r._forward.opts = replace(r._forward.opts, choosers=8, shared_beside=True)
+        r._forward.opts = replace(r._forward.opts, choosers=8)
         got = np.concatenate([r.logits([token], i) for i, token in enumerate(IDS)])
     assert np.array_equal(got, want)
