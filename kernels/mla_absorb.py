@@ -20,7 +20,7 @@ def by_subgroups(heads: int, rank: int, nope: int, limits: Limits) -> tuple[tupl
     size, lanes = limits.workgroup(256, limits.subgroup_size), min(8, limits.subgroup_size)
     while lanes > nope // 8:
         lanes //= 2
-    rows = min(4, lanes)
+    rows = min(2, lanes)
     while rows > 1 and heads * -(-rank // (size // lanes * rows)) < limits.units:
         rows //= 2
     parts = -(-rank // (size // lanes * rows))

@@ -13,7 +13,7 @@
 
 READS(0, vec2, q)      // (heads, RANK + ROT)
 CACHE(1, k)
-WRITES(2, float, part) // (heads, splits, RANK + 2)
+WRITES(2, vec2, part)  // (heads, splits, RANK + 2)
 READS(3, uint, step)
 PUSH { uint heads; uint splits; float scale; uint most; uint k_base; } p;
 

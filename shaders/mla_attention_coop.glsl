@@ -33,13 +33,12 @@ const uint SCORES = NEED_A > NEED_B ? NEED_A : NEED_B;
 const uint LANES = WORKGROUP / HEADS;                // that share a head in the softmax
 const uint OWN = BT / LANES / 4u;                    // vectors of four scores of a lane
 const uint LOADS = (BT * PIECES + WORKGROUP - 1u) / WORKGROUP;
+const uint QUERIES = (HEADS * PIECES + WORKGROUP - 1u) / WORKGROUP;
 const uint OUT_PITCH = RANK / 4u + 1u;               // f32 sums of TM heads, in place of the rows
 
 shared uvec4 kv[ROWS * PITCH > TM * OUT_PITCH ? ROWS * PITCH : TM * OUT_PITCH];
 shared uvec4 own[SCORES];
 
-// Rounded, then what that left: 22 bits in all, since a softmax multiplies errors. One array: a
-// driver (NVIDIA 580) crashes on two.
 // Rounded, then what that left: 22 bits in all, since a softmax multiplies errors. No two names in
 // a declaration: glslang takes the second for another type of matrix.
 MATRIX_A queries[2u * NKP];
@@ -62,18 +61,29 @@ void store_ahead(uint t) {
     }
 }
 
-// All queries into shared memory, rounded to float16, or what that rounding left
-void store_queries(bool rest, uint first, uint t) {
-    for (uint e = t; e < HEADS * PIECES; e += WORKGROUP) {
-        uint at = (min(first + e / PIECES, p.heads - 1u) * WIDTH + e % PIECES * 8u) / 2u;
-        uvec4 u;
-        [[unroll]] for (uint i = 0u; i < 4u; i++) {
-            vec2 x = q[at + i] * p.scale;
-            u[i] = half_pair(x.x, x.y);
-            x -= unpackHalf2x16(u[i]);
-            if (rest) u[i] = half_pair(x.x, x.y);
-        }
+void put_query(uvec4 u, uint e) {
+    if (HEADS * PIECES % WORKGROUP == 0u || e < HEADS * PIECES)
         kv[e / PIECES * PITCH + e % PIECES] = u;
+}
+
+// All queries into shared memory, rounded to float16; `rest` becomes what that left. All loads are
+// on their way at once.
+void store_queries(uint first, uint t, out uvec4 rest[QUERIES]) {
+    vec2 x[QUERIES * 4u];
+    [[unroll]] for (uint i = 0u; i < QUERIES; i++) {
+        uint e = min(t + i * WORKGROUP, HEADS * PIECES - 1u);
+        uint at = (min(first + e / PIECES, p.heads - 1u) * WIDTH + e % PIECES * 8u) / 2u;
+        [[unroll]] for (uint j = 0u; j < 4u; j++) x[i * 4u + j] = q[at + j];
+    }
+    [[unroll]] for (uint i = 0u; i < QUERIES; i++) {
+        uvec4 u;
+        [[unroll]] for (uint j = 0u; j < 4u; j++) {
+            vec2 own = x[i * 4u + j] * p.scale;
+            u[j] = half_pair(own.x, own.y);
+            own -= unpackHalf2x16(u[j]);
+            rest[i][j] = half_pair(own.x, own.y);
+        }
+        put_query(u, t + i * WORKGROUP);
     }
     barrier();
 }
@@ -89,14 +99,16 @@ void store_queries(bool rest, uint first, uint t) {
 // Scores of this subgroup's heads and positions over its part of the rows
 void score(uint ht, uint nt, uint kp) {
     MATRIX_C sums = MATRIX_C(0.0);
+    MATRIX_C small = MATRIX_C(0.0);  // of its own, so that products wait half as often for sums
     [[unroll]] for (uint i = 0u; i < NKP; i++)
         if (NK % KPARTS == 0u || kp * NKP + i < NK) {
             MATRIX_B keys;
             coopMatLoad(keys, kv, nt * TN * PITCH + (kp * NKP + i) * TK / 8u, PITCH,
                         gl_CooperativeMatrixLayoutColumnMajor);
-            sums = coopMatMulAdd(queries[NKP + i], keys, sums);
+            small = coopMatMulAdd(queries[NKP + i], keys, small);
             sums = coopMatMulAdd(queries[i], keys, sums);
         }
+    sums = sums + small;
     coopMatStore(sums, own, (kp * HEADS + ht * TM) * SCORE_PITCH + nt * TN / 4u, SCORE_PITCH,
                  gl_CooperativeMatrixLayoutRowMajor);
 }
@@ -176,11 +188,12 @@ void store_outs(uint first, uint split, uint t) {
                              gl_CooperativeMatrixLayoutRowMajor);
         }
         barrier();
-        for (uint e = t; e < TM * RANK; e += WORKGROUP) {
-            uint head = first + h * TM + e / RANK, i = e % RANK;
+        for (uint e = t; e < TM * RANK / 2u; e += WORKGROUP) {
+            uint row = e / (RANK / 2u), head = first + h * TM + row, i = e % (RANK / 2u);
+            uvec4 u = kv[row * OUT_PITCH + i / 2u];
             if (head < p.heads)
-                part[(head * p.splits + split) * (RANK + 2u) + i] =
-                    uintBitsToFloat(kv[e / RANK * OUT_PITCH + i / 4u][i & 3u]);
+                part[(head * p.splits + split) * (RANK / 2u + 1u) + i] =
+                    uintBitsToFloat((i & 1u) == 0u ? u.xy : u.zw);
         }
     }
 }
@@ -194,9 +207,11 @@ void main() {
     uint ht = gl_SubgroupID % HT, nt = gl_SubgroupID / HT % NT, kp = gl_SubgroupID / (HT * NT);
     float best = NEVER, total = 0.0;
     load_ahead(start, limit, t);
-    store_queries(false, first, t);
+    uvec4 rest[QUERIES];
+    store_queries(first, t, rest);
     LOAD_QUERIES(0u)
-    store_queries(true, first, t);
+    [[unroll]] for (uint i = 0u; i < QUERIES; i++) put_query(rest[i], t + i * WORKGROUP);
+    barrier();
     LOAD_QUERIES(NKP)
     [[unroll]] for (uint i = 0u; i < HT * NDP; i++) outs[i] = MATRIX_C(0.0);
     for (uint base = start; base < limit; base += BT) {
@@ -211,9 +226,7 @@ void main() {
         barrier();
     }
     store_outs(first, split, t);
-    uint head = first + t / LANES, at = (head * p.splits + split) * (RANK + 2u) + RANK;
-    if (head < p.heads && t % LANES == 0u) {
-        part[at] = best;
-        part[at + 1u] = total;
-    }
+    uint head = first + t / LANES;
+    if (head < p.heads && t % LANES == 0u)
+        part[(head * p.splits + split) * (RANK / 2u + 1u) + RANK / 2u] = vec2(best, total);
 }

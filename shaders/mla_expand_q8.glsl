@@ -14,7 +14,7 @@ layout(constant_id = 4) const uint ROWS = 1u;
 layout(constant_id = 5) const uint SUBGROUP = 8u;
 layout(constant_id = 7) const uint SPLITS = 1u;
 
-const uint AHEAD = 8u;  // splits on their way at once
+const uint AHEAD = 16u;  // splits on their way at once
 const uint STRIDE = RANK / 2u + 1u;  // pairs of a split: sums, then largest score and total
 const uint PAIRS = (RANK / 2u + WORKGROUP - 1u) / WORKGROUP;
 const uint CHUNKS = RANK / 32u, OWN = (CHUNKS + LANES - 1u) / LANES;
