@@ -1,7 +1,7 @@
 """Time of experts and latent attention: python tests/perf_moe.py [DEVICE] [--small] [--check]
 [--layer] [--sweep] [--at=POSITIONS].
 
-Experts: 6144 → 2048 → 6144 in Q4_0, 8 per token, 32 distinct ones in turn, so that weights come
+Experts: 6144 → 2048 → 6144 in int4-g64, 8 per token, 32 distinct ones in turn, so that weights come
 from memory. Attention: 2,000 positions, 64 heads, latents of 512 + 64 values, 256 values a head
 into 6144. Prints microseconds and the floor: bytes read at the device's measured bandwidth. --small
 divides all widths by 8. --check, --layer and --sweep: see perf_moe_table.py; --at: at one context
@@ -10,7 +10,9 @@ only. No test: it needs a quiet machine.
 
 from __future__ import annotations
 
+import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,7 +34,8 @@ from kompute_llm.kernels import (
 )
 from kompute_llm.kernels.mla import ALL, MIN_SPLIT
 
-EXPERTS, USED, REPEATS = 32, 8, 4
+EXPERTS, USED, REPEATS, FORMAT = 32, 8, 4, "INT4_G64"
+ROUNDS, TURNS = 9, 16  # of groups in flight
 POSITIONS, HEADS, RANK, ROT, NOPE, VALUE, WIDTH, INNER = 2000, 64, 512, 64, 192, 256, 6144, 2048
 
 
@@ -49,16 +52,16 @@ def chains(b: Bench, steps: Sequence[Callable[[Any], None]], name: str, nbytes: 
 def experts(b: Bench, shrink: int) -> None:
     """Groups of USED experts, EXPERTS in all."""
     n, f = WIDTH // shrink, INNER // shrink
-    inner_w, down_w = b.weight(2 * EXPERTS * f, n, "Q4_0"), b.weight(EXPERTS * n, f, "Q4_0")
+    inner_w, down_w = b.weight(2 * EXPERTS * f, n, FORMAT), b.weight(EXPERTS * n, f, FORMAT)
     gain, x, inner = b.weight(1, n, "F32"), b.vector(n), b.vector(USED * f)
-    y = b.device.exchange(n, "result")
+    results = [b.device.exchange(n, "result") for _ in range(EXPERTS // USED)]
     routes = []
     for first in range(EXPERTS // USED):
         route = np.zeros((1, USED, 2), np.float32)
         route[0, :, 0], route[0, :, 1] = np.arange(USED) * (EXPERTS // USED) + first, 1 / USED
         routes.append((b.exchange(route), Buf("route", route.shape)))
 
-    def group(route: tuple[Any, Buf]) -> Callable[[Any], None]:
+    def group(route: tuple[Any, Buf], y: Any) -> Callable[[Any], None]:
         def record(seq: Any) -> None:
             common = {"experts": EXPERTS, "first": 0}
             b.add(seq, experts_q8_swiglu.KERNEL, {"cols": n, "rows": f, "eps": 1e-5, **common},
@@ -71,12 +74,33 @@ def experts(b: Bench, shrink: int) -> None:
         return record
 
     nbytes = (inner_w[1].nbytes + down_w[1].nbytes) / EXPERTS
-    steps = [group(route) for route in routes]
+    steps = [group(route, y) for route, y in zip(routes, results, strict=True)]
     chains(b, steps, f"experts {n} → {f} → {n}, {USED} of {EXPERTS}", nbytes, USED, "expert")
-    once = b.device.sequence()
-    steps[0](once)
-    b.device.sync_local(once, [y])
-    b.say("  one group, submit and readback", b.best(once) / USED, nbytes, "expert")
+    groups = [b.device.sequence() for _ in steps]
+    for seq, step, y in zip(groups, steps, results, strict=True):
+        step(seq)
+        b.device.sync_local(seq, [y])
+    b.say("  one group, submit and readback", b.best(groups[0]) / USED, nbytes, "expert")
+    flying = in_flight(b, groups, results) / USED
+    b.say("  the same, the next groups submitted before", flying, nbytes, "expert")
+
+
+def in_flight(b: Bench, groups: Sequence[Any], results: Sequence[Any]) -> float:
+    """Microseconds of a group of which each result is read, while all others are on their way."""
+    times = []
+    b.warm(groups[0])
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        for i in range(TURNS * len(groups)):
+            at = i % len(groups)
+            if i >= len(groups):
+                groups[at].handle.eval_await()
+                results[at].data()[0]
+            groups[at].handle.eval_async()
+        for seq in groups:
+            seq.handle.eval_await()
+        times.append((time.perf_counter() - start) * 1e6 / (TURNS * len(groups)))
+    return statistics.median(times)
 
 
 def attention(b: Bench, shrink: int) -> None:
