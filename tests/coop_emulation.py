@@ -116,6 +116,7 @@ def emulation(stem: str, build: str) -> str:
         (r"MATRIX_HALF\(", "halved("),
         (r"= (\w+\[\w+\]) \+ before;", r"= added(\1, before);"),
         (r"= (\w+\[\w+\]) \* shrunk;", r"= scaled(\1, shrunk);"),
+        (r"= sums \+ small;", "= added(sums, small);"),
         (r"\[\[unroll\]\]", ""),  # sooner compiled; arrays may lie in memory here
     ):
         text = re.sub(real, plain, text)
