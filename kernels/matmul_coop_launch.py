@@ -124,11 +124,13 @@ def format_cases(
 ) -> Iterator[Case]:
     """Every format and shape, with f16 inputs and some with f32; `stacked` matrices per weight.
 
-    A gate multiplies errors by what it lets through: two outputs alone would be a lottery.
+    Scales and then products with them are rounded to float16, alike in all of a group of weights,
+    and a gate doubles the relative error: a few outputs alone would be a lottery (18 in Q3_K reach
+    1.5e-6 in 1500 draws, 96 0.5e-6).
     """
     for fmt in formats:
         for n, rows, cols in SHAPES:
-            rows = rows if stacked == 1 else max(rows, 18)
+            rows = rows if stacked == 1 else max(rows, 98)
             for dtype in (np.float16, np.float32) if cols == 512 else (np.float16,):
                 ops = case_operands(rng, fmt, n, rows, cols)
                 ops["x"] = np.asarray(ops["x"], dtype)
