@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .mla_parts import any_head, query_width
 from .mla_query import whole
 from .mla_token_launch import POSITIONS, ROWS, Head, fitting
 from .reference import random_matrix, step_words
+from .settled import settled
 
 
 def shared_bytes(rank: int, rot: int, values: int, teams: int, slots: int) -> int:
@@ -94,7 +96,9 @@ def cases(rng: np.random.Generator) -> Iterator[Case]:
     for i, fmt in enumerate(q8.FORMATS):
         heads, head = any_head(i, fmt)
         length, shares = POSITIONS[i % len(POSITIONS)], 4 if head.value == 256 else 1 + i % 2
-        yield case(rng, fmt, heads, head, length, 1 + i % 3, shares if head.value != 48 else 3)
+        shares = shares if head.value != 48 else 3
+        drawn = partial(case, rng, fmt, heads, head, length, 1 + i % 3, shares)
+        yield settled(drawn, reference)
 
 
 KERNEL = Kernel("mla_attend_q8", launch, reference, cases, needs=q8.needs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from .kernel import Array, Case, Kernel, Launch, Matrix, Params, Shaped
 from .limits import Limits
 from .mla import MIN_SPLIT
 from .mla_values import case_operands, joined
+from .settled import settled
 
 
 def launch(ops: Mapping[str, Shaped], params: Params, rows: int, limits: Limits) -> Launch:
@@ -46,10 +48,14 @@ def reference(
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Every quantized format once; splits of 16 positions and of more."""
     for i, fmt in enumerate(q8.FORMATS):
-        name, ops, params = case_operands(rng, fmt, i)
-        n = int(params["heads"] * params["rows"])
-        ops |= {"yq": np.zeros(n // 4, np.uint32), "ys": np.zeros((n // 16, 2), np.float32)}
-        yield Case(name, ops, params, limit=2e-5, int8=frozenset({"yq"}))
+        yield settled(partial(_case, rng, fmt, i), reference)
+
+
+def _case(rng: np.random.Generator, fmt: str, i: int) -> Case:
+    name, ops, params = case_operands(rng, fmt, i)
+    n = int(params["heads"] * params["rows"])
+    ops |= {"yq": np.zeros(n // 4, np.uint32), "ys": np.zeros((n // 16, 2), np.float32)}
+    return Case(name, ops, params, limit=2e-5, int8=frozenset({"yq"}))
 
 
 KERNEL = Kernel("mla_expand_q8", launch, reference, cases, needs=q8.needs)

@@ -6,7 +6,9 @@ and scale times the sum of the group's quants. The scale is largest magnitude / 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,13 +38,30 @@ def needs(limits: Limits) -> bool:
     return limits.int_dot and limits.subgroups
 
 
+_watched = threading.local()
+
+
+@contextmanager
+def margins() -> Iterator[list[float]]:
+    """A list of how near each `quantize` of this thread comes to the middle between two integers:
+    parts of a step."""
+    _watched.margins = []
+    try:
+        yield _watched.margins
+    finally:
+        del _watched.margins
+
+
 def quantize(values: Floats) -> tuple[Array, Array]:
     """(n,) float32 to xq uint32 (n / 4,) and xs float32 (n / 16, 2)."""
     groups = values.reshape(-1, GROUP)
     most = np.abs(groups).max(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
         inverse = np.where(most > 0, np.float32(127) / most, 0).astype(np.float32)
-    q = np.rint(groups * inverse).astype(np.int8)
+    steps = groups * inverse
+    if (margins := getattr(_watched, "margins", None)) is not None:
+        margins.append(float(np.abs(steps - np.floor(steps) - 0.5).min(initial=0.5)))
+    q = np.rint(steps).astype(np.int8)
     scale = (most / np.float32(127)).astype(np.float32)
     sums = scale * q.sum(axis=1, keepdims=True, dtype=np.float32)
     return q.reshape(-1).view(np.uint32), np.concatenate([scale, sums], axis=1)
