@@ -43,7 +43,7 @@ def compresses(b: Int8Builder, layer: int) -> bool:
     return q_b is not None and m.q_rank % CHUNK == 0 and q_b.format_name in q8.FORMATS
 
 
-def in_one(b: Int8Builder, layer: int) -> str:
+def short_form(b: Int8Builder, layer: int) -> str:
     """The layer's form, as PlanOptions.latent: in short contexts, with weights and a cache in
     formats that its kernels have."""
     m, w = sizes(b), MlaWeights(sizes(b), b.weights, layer)
@@ -131,7 +131,7 @@ def token_in_parts(b: Int8Builder, a: Buf, y: Buf, layer: int) -> None:
 def int8_latent(b: Int8Builder, x: Buf, gain: str, y: Buf, layer: int) -> None:
     """Five dispatches, four where queries are not compressed; in short contexts three, two with a
     workgroup per head."""
-    m, form, int8 = sizes(b), in_one(b, layer), compresses(b, layer)
+    m, form, int8 = sizes(b), short_form(b, layer), compresses(b, layer)
     small = Buf(f"mla.compressed.{m.q_rank}", (1, m.q_rank))
     a = int8_first(b, x, gain, layer, small if int8 and form not in ("head", "parts") else None)
     if form == "parts":

@@ -24,7 +24,7 @@ BESIDE = (attention_short_q8.KERNEL, attention_out_q8.KERNEL)
 
 
 def prefetched(dispatches: Sequence[Dispatch], step: Buf) -> Iterator[Dispatch]:
-    """The dispatches, and beside each short attention those that read weights of the next."""
+    """The dispatches, and beside each short attention one that reads weights of the next."""
     for i, d in enumerate(dispatches):
         yield d
         if d.kernel in BESIDE:

@@ -59,7 +59,7 @@ def part_operands(
     }  # fmt: skip
 
 
-def chain_in_parts(ops: dict[str, Any], links: list[Link], length: int, *more: Output) -> Chain:
+def token_chain(ops: dict[str, Any], links: list[Link], length: int, *more: Output) -> Chain:
     """Compared are the token's row of the cache, with those before it, and the heads' values."""
     rows, k = mla_token_launch.rows_up_to(ops["k"], length), ops["k"]
     moved = sum(int(v.nbytes) for v in ops.values()) - int(k[length:].nbytes)
@@ -67,11 +67,12 @@ def chain_in_parts(ops: dict[str, Any], links: list[Link], length: int, *more: O
                     traffic=moved)  # fmt: skip
 
 
-def projected(make: Any, fmt: str, h: Heads, length: int, room: int,
-              rng: np.random.Generator) -> Chain:  # fmt: skip
-    """From compressed queries to the residual stream; `make`: operands of mla_token."""
+def into_stream(
+    ops: dict[str, Any], links: list[Link], fmt: str, h: Heads, length: int, room: int,
+    rng: np.random.Generator,
+) -> Chain:
+    """The links that make the heads' values, then the output projection."""
     inner = h.count * h.value
-    ops = part_operands(make(rng, True, fmt, h, length), fmt, fmt, h, rng)
     rows = fitting_rows(fmt, h.width, inner, room)
     ops |= groups(rows) | {
         "ow": weight(rng, fmt, rows, inner), "out": normal(rng, 1, rows),
@@ -79,8 +80,14 @@ def projected(make: Any, fmt: str, h: Heads, length: int, room: int,
     }  # fmt: skip
     last = Link(matvec_q8_add.KERNEL, {"cols": inner, "rows": rows}, 1,
                 {"xq": "vq", "xs": "vs", "w": "ow", "y": "out"})  # fmt: skip
-    return chain_in_parts(ops, [*part_links(h), last], length, Output("out"),
-                          Output("yq", scales="ys"))  # fmt: skip
+    return token_chain(ops, [*links, last], length, Output("out"), Output("yq", scales="ys"))
+
+
+def projected(make: Any, fmt: str, h: Heads, length: int, room: int,
+              rng: np.random.Generator) -> Chain:  # fmt: skip
+    """From compressed queries to the residual stream; `make`: operands of mla_token."""
+    ops = part_operands(make(rng, True, fmt, h, length), fmt, fmt, h, rng)
+    return into_stream(ops, part_links(h), fmt, h, length, room, rng)
 
 
 def prepared(make: Any, fmt: str, h: Heads, length: int, rng: np.random.Generator) -> Chain:
@@ -90,7 +97,7 @@ def prepared(make: Any, fmt: str, h: Heads, length: int, rng: np.random.Generato
     ops["w"] = weight(rng, fmt, total, h.width)
     params: dict[str, int | float] = {"cols": h.width, "rows": total, "y_off": 0, "eps": EPS}
     first = Link(norm_matvec_q8.KERNEL, params, 1, {"y": "a"})
-    return chain_in_parts(ops, [first, *part_links(h)], length)
+    return token_chain(ops, [first, *part_links(h)], length)
 
 
 def suits(h: Heads, limits: Limits) -> bool:

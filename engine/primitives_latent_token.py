@@ -21,8 +21,8 @@ from ..kernels import (
 from ..kernels.limits import Limits
 from ..kernels.reference import random_matrix, step_words, vector
 from .blocks import FORMATS, Matrix
-from .harness_chain import Chain, Link, Output, chain_of
-from .primitives import Check, Limit, Primitive, fitting_rows, normal, weight
+from .harness_chain import Chain, Link
+from .primitives import Check, Limit, Primitive, normal, weight
 from .primitives_attention import ATTENTION
 from .primitives_latent import (
     FULL_SIZE,
@@ -36,8 +36,8 @@ from .primitives_latent import (
     preparation_checks,
 )
 from .primitives_latent import fits as latent_fits
-from .primitives_latent_parts import part_checks, prepared_in_parts
-from .primitives_products import EPS, groups
+from .primitives_latent_parts import into_stream, part_checks, prepared_in_parts, token_chain
+from .primitives_products import EPS
 
 FLASH = Heads(2048, 20, 768)  # GLM-4.7-Flash
 KIMI = Heads(7168, 64, 1536, nope=128, value=128)  # Kimi-K2
@@ -93,14 +93,6 @@ def token_links(plain: bool, h: Heads) -> list[Link]:
     return [Link(norm_matvec_q8.KERNEL, product, 1, query), token]
 
 
-def token_chain(ops: dict[str, Any], links: list[Link], length: int, *more: Output) -> Chain:
-    """Compared are the token's row of the cache, with those before it, and the heads' values."""
-    rows, k = mla_token_launch.rows_up_to(ops["k"], length), ops["k"]
-    moved = sum(int(v.nbytes) for v in ops.values()) - int(k[length:].nbytes)
-    return chain_of(ops, links, Output("k", mask=rows), Output("vq", scales="vs"), *more,
-                    traffic=moved)  # fmt: skip
-
-
 def prepared(plain: bool, fmt: str, h: Heads, length: int, rng: np.random.Generator) -> Chain:
     """From the layer's input to the heads' values."""
     ops, total = token_operands(rng, plain, fmt, h, length), h.q_rank + h.rank + h.rot
@@ -117,16 +109,8 @@ def prepared(plain: bool, fmt: str, h: Heads, length: int, rng: np.random.Genera
 def projected(plain: bool, fmt: str, h: Heads, length: int, room: int,
               rng: np.random.Generator) -> Chain:  # fmt: skip
     """From compressed queries to the residual stream."""
-    ops, inner = token_operands(rng, plain, fmt, h, length), h.count * h.value
-    rows = fitting_rows(fmt, h.width, inner, room)
-    ops |= groups(rows) | {
-        "ow": weight(rng, fmt, rows, inner), "out": normal(rng, 1, rows),
-        "g": random_matrix(rng, "F32", 1, rows), "ssq": np.zeros(rows // 16, np.float32),
-    }  # fmt: skip
-    last = Link(matvec_q8_add.KERNEL, {"cols": inner, "rows": rows}, 1,
-                {"xq": "vq", "xs": "vs", "w": "ow", "y": "out"})  # fmt: skip
-    return token_chain(ops, [*token_links(plain, h), last], length, Output("out"),
-                       Output("yq", scales="ys"))  # fmt: skip
+    ops = token_operands(rng, plain, fmt, h, length)
+    return into_stream(ops, token_links(plain, h), fmt, h, length, room, rng)
 
 
 def fits(h: Heads, limits: Limits) -> bool:

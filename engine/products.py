@@ -94,7 +94,7 @@ def plan_options(
     short = products.int8 and grouped and all(
         attention_short_q8.suits(s.head_dim, k, v, device.limits) for s in spec.layers
     )  # fmt: skip
-    latent = _latent_in_one(spec, device) if products.int8 else ""
+    latent = _latent_form(spec, device) if products.int8 else ""
     return products, PlanOptions(
         n_ctx, most, caches[0].upper(), caches[1].upper(),
         splits=choose_splits(device.limits.units, spec.n_head_kv), binding_bytes=binding,
@@ -137,8 +137,8 @@ def _attends_by_tiles(spec: ModelSpec, device: Device, caches: tuple[str, str]) 
     )
 
 
-def _latent_in_one(spec: ModelSpec, device: Device) -> str:
-    """What of latent attention a token takes in one dispatch in short contexts (PlanOptions)."""
+def _latent_form(spec: ModelSpec, device: Device) -> str:
+    """How a token takes latent attention in short contexts: PlanOptions.latent."""
     if spec.mla:
         head, limits = _head(spec.mla), device.limits
         if not limits.software and mla_parts.fits(head, limits):

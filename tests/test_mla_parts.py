@@ -10,6 +10,8 @@ from typing import Any
 import expert_models
 import numpy as np
 import pytest
+from test_mla_token import H200 as LIMITS
+from test_mla_token import IDS
 from test_plans import N_CTX, Arrays
 
 from kompute_llm.engine.builder_base import SHORT_LATENT
@@ -22,16 +24,10 @@ from kompute_llm.engine.rope import rope_table
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.engine.vulkan import VulkanRunner
 from kompute_llm.kernels import mla_absorb_q8, mla_attend_q8
-from kompute_llm.kernels.limits import Limits
 from kompute_llm.kernels.mla_parts import WHOLE, Parts, fits, parts_of, spread
 from kompute_llm.kernels.mla_token_launch import LARGE, ODD, SMALL, Head, Rows
 
-IDS = [3, 141, 59, 26, 53, 58, 97, 93, 238, 46, 264, 33]
-H200 = Limits(
-    workgroup_invocations=1024, workgroup_size=(1024, 1024, 64), shared_bytes=49152,
-    subgroup_size=32, subgroup_arithmetic=True, full_subgroups=True, int_dot=True,
-    compute_units=132,
-)  # fmt: skip
+H200 = LIMITS.with_(compute_units=132)
 
 
 @pytest.mark.parametrize("which", range(3))
