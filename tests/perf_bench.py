@@ -99,10 +99,13 @@ class Bench:
             times.append((time.perf_counter() - start) * 1e6)
         return min(times)
 
-    def say(self, what: str, micros: float, nbytes: float, per: str) -> None:
-        """One line of the table."""
+    def say(
+        self, what: str, micros: float, nbytes: float, per: str, least: float | None = None
+    ) -> None:
+        """One line of the table; `least` beside a median."""
         floor = nbytes / self.bandwidth * 1e6
-        print(f"{what:46} {micros:9.2f} µs per {per}, floor {floor:.2f} µs ({floor / micros:.0%})")
+        text = f"{what:46} {micros:9.2f} µs per {per}, floor {floor:.2f} µs ({floor / micros:.0%})"
+        print(text if least is None else f"{text}, least {least:.2f}")
 
     def weight(self, rows: int, cols: int, fmt: str) -> tuple[Any, Stack]:
         """A weight full of PATTERN."""

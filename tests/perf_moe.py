@@ -1,31 +1,30 @@
 """Time of experts and latent attention: python tests/perf_moe.py [DEVICE] [--small] [--check]
 [--layer] [--sweep] [--at=POSITIONS].
 
-Experts: 6144 → 2048 → 6144 in int4-g64, 8 per token, 32 distinct ones in turn, so that weights come
-from memory. Attention: 2,000 positions, 64 heads, latents of 512 + 64 values, 256 values a head
-into 6144. Prints microseconds and the floor: bytes read at the device's measured bandwidth. --small
-divides all widths by 8. --check, --layer and --sweep: see perf_moe_table.py; --at: at one context
-only. No test: it needs a quiet machine.
+Experts: 6144 → 2048 → 6144 in int4-g64, 8 or all 32 per token, 32 distinct ones in turn, so that
+weights come from memory; in a chain, and with results that Python reads. Attention: 2,000
+positions, 64 heads, latents of 512 + 64 values, 256 values a head into 6144; one set of weights,
+of which a large cache holds those of a single part. Prints microseconds (of a submit the median and
+the least) and the floor: bytes read at the device's measured bandwidth. --small divides all widths
+by 8. --check, --layer and --sweep: see perf_moe_table.py; --at: at one context only. No test: it
+needs a quiet machine.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import perf_moe_table
-from perf_bench import Bench
+from perf_bench import Bench, Step
+from perf_moe_readback import WIDTH, alone, experts
 
 from kompute_llm.engine.device import Device, choose
 from kompute_llm.engine.plan import Buf
 from kompute_llm.engine.roof import measure
 from kompute_llm.kernels import (
-    experts_q8_down,
-    experts_q8_swiglu,
     matvec_q8_add,
     mla_absorb,
     mla_attention,
@@ -34,73 +33,13 @@ from kompute_llm.kernels import (
 )
 from kompute_llm.kernels.mla import ALL, MIN_SPLIT
 
-EXPERTS, USED, REPEATS, FORMAT = 32, 8, 4, "INT4_G64"
-ROUNDS, TURNS = 9, 16  # of groups in flight
-POSITIONS, HEADS, RANK, ROT, NOPE, VALUE, WIDTH, INNER = 2000, 64, 512, 64, 192, 256, 6144, 2048
+CALLS = 16  # of attention in a submit: a model's layers are more
+POSITIONS, HEADS, RANK, ROT, NOPE, VALUE = 2000, 64, 512, 64, 192, 256
 
 
-def chains(b: Bench, steps: Sequence[Callable[[Any], None]], name: str, nbytes: float, count: int,
-           per: str) -> None:  # fmt: skip
-    """Time of the steps one after another, several times in one submit and once with readback."""
-    seq = b.device.sequence()
-    for _ in range(REPEATS):
-        for step in steps:
-            step(seq)
-    b.say(name, b.best(seq) / (REPEATS * len(steps) * count), nbytes, per)
-
-
-def experts(b: Bench, shrink: int) -> None:
-    """Groups of USED experts, EXPERTS in all."""
-    n, f = WIDTH // shrink, INNER // shrink
-    inner_w, down_w = b.weight(2 * EXPERTS * f, n, FORMAT), b.weight(EXPERTS * n, f, FORMAT)
-    gain, x, inner = b.weight(1, n, "F32"), b.vector(n), b.vector(USED * f)
-    results = [b.device.exchange(n, "result") for _ in range(EXPERTS // USED)]
-    routes = []
-    for first in range(EXPERTS // USED):
-        route = np.zeros((1, USED, 2), np.float32)
-        route[0, :, 0], route[0, :, 1] = np.arange(USED) * (EXPERTS // USED) + first, 1 / USED
-        routes.append((b.exchange(route), Buf("route", route.shape)))
-
-    def group(route: tuple[Any, Buf], y: Any) -> Callable[[Any], None]:
-        def record(seq: Any) -> None:
-            common = {"experts": EXPERTS, "first": 0}
-            b.add(seq, experts_q8_swiglu.KERNEL, {"cols": n, "rows": f, "eps": 1e-5, **common},
-                  w=inner_w, xq=x["q"], xs=x["s"], ssq=x["ssq"], route=route, yq=inner["q"],
-                  ys=inner["s"])  # fmt: skip
-            b.add(seq, experts_q8_down.KERNEL, {"cols": f, "rows": n, **common}, w=down_w,
-                  xq=inner["q"], xs=inner["s"], route=route, g=gain, y=(y, Buf("y", (1, n))),
-                  yq=x["q"], ys=x["s"], ssq=x["ssq"])  # fmt: skip
-
-        return record
-
-    nbytes = (inner_w[1].nbytes + down_w[1].nbytes) / EXPERTS
-    steps = [group(route, y) for route, y in zip(routes, results, strict=True)]
-    chains(b, steps, f"experts {n} → {f} → {n}, {USED} of {EXPERTS}", nbytes, USED, "expert")
-    groups = [b.device.sequence() for _ in steps]
-    for seq, step, y in zip(groups, steps, results, strict=True):
-        step(seq)
-        b.device.sync_local(seq, [y])
-    b.say("  one group, submit and readback", b.best(groups[0]) / USED, nbytes, "expert")
-    flying = in_flight(b, groups, results) / USED
-    b.say("  the same, the next groups submitted before", flying, nbytes, "expert")
-
-
-def in_flight(b: Bench, groups: Sequence[Any], results: Sequence[Any]) -> float:
-    """Microseconds of a group of which each result is read, while all others are on their way."""
-    times = []
-    b.warm(groups[0])
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for i in range(TURNS * len(groups)):
-            at = i % len(groups)
-            if i >= len(groups):
-                groups[at].handle.eval_await()
-                results[at].data()[0]
-            groups[at].handle.eval_async()
-        for seq in groups:
-            seq.handle.eval_await()
-        times.append((time.perf_counter() - start) * 1e6 / (TURNS * len(groups)))
-    return statistics.median(times)
+def chain(b: Bench, steps: Sequence[Step], name: str, nbytes: float, calls: int) -> None:
+    """Time of a call in a submit of several, one after another."""
+    b.say(name, b.best(b.chain(steps, calls)) / calls, nbytes, "call")
 
 
 def attention(b: Bench, shrink: int) -> None:
@@ -137,16 +76,16 @@ def attention(b: Bench, shrink: int) -> None:
         b.add(seq, matvec_q8_add.KERNEL, {"cols": width, "rows": n}, w=out, xq=values["q"],
               xs=values["s"], g=gain, y=y["f"], yq=y["q"], ys=y["s"], ssq=y["ssq"])  # fmt: skip
 
-    def whole(seq: Any) -> None:
-        for part_of in (absorb, core, project):
-            part_of(seq)
-
     cached = POSITIONS * (RANK + ROT) * 2
     read = k_b[1].nbytes + v_b[1].nbytes + out[1].nbytes + cached
-    chains(b, [absorb], f"absorption, {heads} heads", k_b[1].nbytes, 1, "call")
-    chains(b, [core], f"attention, T = {POSITIONS}", v_b[1].nbytes + cached, 1, "call")
-    chains(b, [project], f"output projection {width} → {n}", out[1].nbytes, 1, "call")
-    chains(b, [whole], "all three", read, 1, "call")
+    whole = (absorb, core, project)
+    calls = CALLS if shrink == 1 else 2
+    chain(b, [absorb], f"absorption, {heads} heads", k_b[1].nbytes, calls)
+    chain(b, [core], f"attention, T = {POSITIONS}", v_b[1].nbytes + cached, calls)
+    chain(b, [project], f"output projection {width} → {n}", out[1].nbytes, calls)
+    chain(b, whole, f"all three, {calls} calls a submit", read, calls)
+    times = alone(b, [b.chain(whole, 1)], lambda at: None)
+    b.say("all three, one call a submit", statistics.median(times), read, "call", times[0])
 
 
 def main() -> None:
