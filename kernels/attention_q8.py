@@ -15,9 +15,9 @@ MAX_SPLITS = 64
 
 
 def shared_bytes(group: int, dim: int, size: int, subgroup: int) -> int:
-    """Shared memory of one workgroup: its subgroups' sums, the states of all splits, values."""
+    """Shared memory of one workgroup: its subgroups' sums, what each split is worth, values."""
     sums = size // subgroup * group * (dim + 3) + group
-    return 4 * (sums + 2 * group * MAX_SPLITS + 1 + (1 if subgroup >= 16 else size))
+    return 4 * (sums + group * MAX_SPLITS + 1 + (1 if subgroup >= 16 else size))
 
 
 def suits(group: int, dim: int, limits: Limits) -> bool:

@@ -15,7 +15,7 @@ from .limits import Limits
 MAX_SPLITS = attention_q8.MAX_SPLITS
 TYPES = ("F16", "Q8_0", "Q4_0")  # of keys and of values
 QUAD = 4  # positions that a lane takes at once
-MOST_TILE = 1024
+MOST_TILE = 2048  # over 16,384 positions a split of 16 is one tile, with what a reply adds
 MOST_VALUES = 2048  # of the heads of a workgroup: registers
 MOST_SUMS = 32  # of a lane of 512 over quantized values, whose 128 registers hold more beside them
 MIN_SPLIT = 128  # shorter splits cost more to join than they save (docs/performance.md)
@@ -56,7 +56,7 @@ def shared_bytes(heads: int, dim: int, size: int, subgroup: int, tile: int, k: s
     """Shared memory of one workgroup: scores of a tile or sums, states of the splits, values, the
     query in integers (40 bytes for 16 values)."""
     sums = max(heads * tile, size // subgroup * heads * dim)
-    states = 3 * heads + 2 * heads * MAX_SPLITS + 1
+    states = 3 * heads + heads * MAX_SPLITS + 1
     query = 1 if k == "F16" else heads * dim // 16
     return 4 * (sums + states + (1 if subgroup >= 16 else size)) + 40 * query
 

@@ -1,37 +1,59 @@
 // Splits of a decode attention joined by the workgroup that finishes last. A split leaves, for each
 // of the GROUP heads of a workgroup, HEAD_DIM sums, the largest score and the sum of exponentials.
-// The stem declares part[] and p.splits.
+// The stem declares part[], p.splits, SUBGROUP and NEVER.
 
-const float NEVER = -1e30;
 const uint MAX_SPLITS = 64u;
+const uint AT_ONCE = 16u;  // parts of a value that are on their way at once
+const uint STATES = (MAX_SPLITS + SUBGROUP - 1u) / SUBGROUP;  // of a lane
 
-shared float best[GROUP * MAX_SPLITS], weight[GROUP * MAX_SPLITS];
+shared float worth[GROUP * MAX_SPLITS];  // by which a split's sums are multiplied
 shared bool last;
 
-// Loads the states of all `used` splits of a head.
-void load_splits(uint base, uint row, uint used, uint t) {
-    for (uint e = t; e < GROUP * used; e += WORKGROUP) {
-        uint at = base + (e / used * p.splits + e % used) * row;
-        best[e] = part[at + HEAD_DIM];
-        weight[e] = part[at + HEAD_DIM + 1u];
+float parts[AT_ONCE];
+
+// First word of value e of the workgroup's heads, in split 0
+uint part_of(uint base, uint row, uint e) {
+    return base + e / HEAD_DIM * p.splits * row + e % HEAD_DIM;
+}
+
+// Starts to load value e of the splits from `first` on.
+void load_parts(uint base, uint row, uint used, uint e, uint first) {
+    uint at = part_of(base, row, min(e, GROUP * HEAD_DIM - 1u));
+    FLAT for (uint j = 0u; j < AT_ONCE; j++) parts[j] = part[at + min(first + j, used - 1u) * row];
+}
+
+// Fills worth[]: exp(largest of the split - largest of all) / sum over all, 0 past `used`.
+void weigh_splits(uint base, uint row, uint used) {
+    for (uint g = gl_SubgroupID; g < GROUP; g += WORKGROUP / SUBGROUP) {
+        float best[STATES], sums[STATES], most = NEVER, total = 0.0;
+        FLAT for (uint i = 0u; i < STATES; i++) {
+            uint s = gl_SubgroupInvocationID + i * SUBGROUP;
+            uint at = base + (g * p.splits + min(s, used - 1u)) * row + HEAD_DIM;
+            best[i] = part[at];
+            sums[i] = part[at + 1u];
+            if (s < used) most = max(most, best[i]);
+        }
+        for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) most = max(most, subgroupShuffleXor(most, d));
+        FLAT for (uint i = 0u; i < STATES; i++) {
+            best[i] = gl_SubgroupInvocationID + i * SUBGROUP < used ? exp(best[i] - most) : 0.0;
+            total += best[i] * sums[i];
+        }
+        for (uint d = SUBGROUP / 2u; d > 0u; d /= 2u) total += subgroupShuffleXor(total, d);
+        FLAT for (uint i = 0u; i < STATES; i++) {
+            uint s = gl_SubgroupInvocationID + i * SUBGROUP;
+            if (s < MAX_SPLITS) worth[g * MAX_SPLITS + s] = best[i] / total;
+        }
     }
     barrier();
 }
 
-// Value e of the head's parts, joined
+// Value e, of which load_parts loaded the first parts, joined
 float join_splits(uint base, uint row, uint used, uint e) {
-    uint g = e / HEAD_DIM, at = base + g * p.splits * row + e % HEAD_DIM;
-    float most = NEVER, sum = 0.0, total = 0.0;
-    for (uint s = 0u; s < used; s++) most = max(most, best[g * used + s]);
-    for (uint s = 0u; s < used; s += 8u) {
-        float v[8];  // eight loads on their way at once
-        FLAT for (uint j = 0u; j < 8u; j++) v[j] = part[at + min(s + j, used - 1u) * row];
-        FLAT for (uint j = 0u; j < 8u; j++) {
-            uint i = g * used + min(s + j, used - 1u);
-            float shrink = s + j < used ? exp(best[i] - most) : 0.0;
-            sum += shrink * v[j];
-            total += shrink * weight[i];
-        }
+    float sum = 0.0;
+    for (uint first = 0u; first < used; first += AT_ONCE) {
+        if (first > 0u) load_parts(base, row, used, e, first);
+        FLAT for (uint j = 0u; j < AT_ONCE; j++)
+            if (first + j < used) sum += worth[e / HEAD_DIM * MAX_SPLITS + first + j] * parts[j];
     }
-    return sum / total;
+    return sum;
 }

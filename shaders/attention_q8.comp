@@ -32,7 +32,8 @@ PUSH {
     uint k_base; uint v_base;
 } p;
 
-#include "attention_join.glsl"
+const float NEVER = -1e30;  // finite, so that differences stay finite
+
 #include "cache_read.glsl"
 #include "softcap.glsl"
 
@@ -41,6 +42,7 @@ uint kv_head(uint set) { return set * GROUP / (p.n_head / p.n_head_kv); }
 
 #include "attention_sg.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
+#include "attention_join.glsl"
 #include "quant16.glsl"
 
 // positions that a workgroup takes at once: fewer are not worth another one
@@ -68,17 +70,18 @@ void main() {
         if (!last) return;
         memoryBarrierBuffer();
         if (t == 0u) arrived[set] = 0u;
-        load_splits(base, row, used, t);
+        load_parts(base, row, used, t, 0u);
+        weigh_splits(base, row, used);
     }
     for (uint first = 0u; first < GROUP * HEAD_DIM; first += WORKGROUP) {
         uint e = first + t, count = min(GROUP * HEAD_DIM - first, WORKGROUP);
         float own = 0.0;
-        if (t < count) {
-            if (used > 1u) own = join_splits(base, row, used, e);
-            else {
-                vec3 r = joined_subgroups(e);
-                own = r.x / r.z;
-            }
+        if (used > 1u) {
+            if (first > 0u) load_parts(base, row, used, e, 0u);
+            if (t < count) own = join_splits(base, row, used, e);
+        } else if (t < count) {
+            vec3 r = joined_subgroups(e);
+            own = r.x / r.z;
         }
         quantize_values(set * GROUP * HEAD_DIM + first, count, t, own);
     }

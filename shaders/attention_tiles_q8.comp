@@ -31,11 +31,13 @@ PUSH {
     float softcap; uint k_base; uint v_base;
 } p;
 
-#include "attention_join.glsl"
+const float NEVER = -1e30;  // finite, so that differences stay finite
+
 #include "cache_read.glsl"
 #include "softcap.glsl"
 #include "attention_tiles.glsl"
 shared float outs[SUBGROUP >= 16u ? 1u : WORKGROUP];
+#include "attention_join.glsl"
 #include "quant16.glsl"
 
 void main() {
@@ -65,13 +67,18 @@ void main() {
         if (!last) return;
         memoryBarrierBuffer();
         if (t == 0u) arrived[unit] = 0u;
-        load_splits(base, row, used, t);
+        load_parts(base, row, used, t, 0u);
+        weigh_splits(base, row, used);
     }
     for (uint first = 0u; first < GROUP * HEAD_DIM; first += WORKGROUP) {
         uint e = first + t, count = min(GROUP * HEAD_DIM - first, WORKGROUP);
         float own = 0.0;
-        if (t < count)
-            own = used > 1u ? join_splits(base, row, used, e) : joined(e) / total[e / HEAD_DIM];
+        if (used > 1u) {
+            if (first > 0u) load_parts(base, row, used, e, 0u);
+            if (t < count) own = join_splits(base, row, used, e);
+        } else if (t < count) {
+            own = joined(e) / total[e / HEAD_DIM];
+        }
         quantize_values(first_head * HEAD_DIM + first, count, t, own);
     }
 }
