@@ -152,8 +152,8 @@ struct device {
     struct features features;
     VkPipelineCache cache;
     struct object *objects[BUCKETS];
-    VkFence fences[FENCES], signaled;
-    uint32_t fence_count;
+    VkFence fences[FENCES], used_fences[FENCES], signaled; /* kept ones: reset, not yet reset */
+    uint32_t fence_count, used_fence_count;
     int64_t spin_ns;
     bool lost;
     const char *error_where; /* first error since it was last taken; NULL = none */
@@ -543,6 +543,8 @@ static VKAPI_ATTR void VKAPI_CALL layer_DestroyDevice(VkDevice device,
     struct device *d = device ? find_device(device) : NULL;
     if (!d) return;
     for (uint32_t f = 0; f < d->fence_count; f++) d->DestroyFence(device, d->fences[f], NULL);
+    for (uint32_t f = 0; f < d->used_fence_count; f++)
+        d->DestroyFence(device, d->used_fences[f], NULL);
     d->DestroyPipelineCache(device, d->cache, NULL);
     pthread_mutex_lock(&lock);
     struct device **p = &devices;
@@ -1071,22 +1073,22 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_QueueSubmit(VkQueue queue, uint32_t 
     return result;
 }
 
-/* Creating and destroying a fence costs 500 µs on one driver, resetting it next to nothing. */
+/* Creating and destroying a fence costs 500 µs on one driver, so they are kept. They are reset at
+ * the next wait, while the device works: then that takes no time. */
 static VKAPI_ATTR VkResult VKAPI_CALL layer_CreateFence(VkDevice device,
                                                         const VkFenceCreateInfo *info,
                                                         const VkAllocationCallbacks *alloc,
                                                         VkFence *out)
 {
     struct device *d = find_device(device);
-    VkFence pooled = VK_NULL_HANDLE;
+    VkFence kept = VK_NULL_HANDLE;
     pthread_mutex_lock(&lock);
-    if (d->fence_count && !info->flags && !info->pNext) pooled = d->fences[--d->fence_count];
+    if (d->fence_count && !info->flags && !info->pNext) kept = d->fences[--d->fence_count];
     pthread_mutex_unlock(&lock);
-    if (pooled && d->ResetFences(device, 1, &pooled) == VK_SUCCESS) {
-        *out = pooled;
+    if (kept) {
+        *out = kept;
         return VK_SUCCESS;
     }
-    if (pooled) d->DestroyFence(device, pooled, NULL);
     VkResult result = d->CreateFence(device, info, alloc, out);
     if (result != VK_SUCCESS) remember(d, "vkCreateFence", result, 0);
     d->fences_made++;
@@ -1100,13 +1102,29 @@ static VKAPI_ATTR void VKAPI_CALL layer_DestroyFence(VkDevice device, VkFence fe
     bool kept = false;
     if (!fence) return;
     pthread_mutex_lock(&lock);
-    if (d->signaled == fence && d->fence_count < FENCES) {
-        d->fences[d->fence_count++] = fence;
+    if (d->signaled == fence && d->fence_count + d->used_fence_count < FENCES) {
+        d->used_fences[d->used_fence_count++] = fence;
         d->signaled = VK_NULL_HANDLE;
         kept = true;
     }
     pthread_mutex_unlock(&lock);
     if (!kept) d->DestroyFence(device, fence, alloc);
+}
+
+static void reset_used_fences(struct device *d)
+{
+    VkFence used[FENCES];
+    pthread_mutex_lock(&lock);
+    uint32_t count = d->used_fence_count;
+    memcpy(used, d->used_fences, count * sizeof *used);
+    d->used_fence_count = 0;
+    pthread_mutex_unlock(&lock);
+    if (!count) return;
+    bool reset = d->ResetFences(d->handle, count, used) == VK_SUCCESS;
+    pthread_mutex_lock(&lock);
+    while (reset && count && d->fence_count < FENCES) d->fences[d->fence_count++] = used[--count];
+    pthread_mutex_unlock(&lock);
+    while (count) d->DestroyFence(d->handle, used[--count], NULL);
 }
 
 /* Spin for a while, then block. A blocking wait alone adds the 50 µs of a thread wake-up. */
@@ -1119,14 +1137,13 @@ static VkResult wait_fences(struct device *d, uint32_t count, const VkFence *fen
         int64_t deadline = now_ns() + spin;
         do {
             result = d->GetFenceStatus(d->handle, fences[0]);
-            for (int pause = 0; pause < 8 && result == VK_NOT_READY; pause++) {
+            if (result != VK_NOT_READY) break;
 #if defined(__x86_64__) || defined(__i386__)
-                __builtin_ia32_pause();
+            __builtin_ia32_pause(); /* up to 140 cycles */
 #elif defined(__aarch64__)
-                __asm__ volatile("yield");
+            __asm__ volatile("yield");
 #endif
-            }
-        } while (result == VK_NOT_READY && now_ns() < deadline);
+        } while (now_ns() < deadline);
     }
     if (result == VK_NOT_READY) result = d->WaitForFences(d->handle, count, fences, all, timeout);
     return result;
@@ -1139,6 +1156,7 @@ static VKAPI_ATTR VkResult VKAPI_CALL layer_WaitForFences(VkDevice device, uint3
     struct device *d = find_device(device);
     if (d->lost) return VK_ERROR_DEVICE_LOST;
     PyThreadState *gil = release_gil();
+    reset_used_fences(d);
     VkResult result = wait_fences(d, count, fences, all, timeout);
     regain_gil(gil);
     if (result == VK_SUCCESS && count == 1) d->signaled = fences[0];

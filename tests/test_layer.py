@@ -237,6 +237,22 @@ def test_fences_are_reused(device: Device) -> None:
     assert counters["fences"] <= 2
 
 
+@pytest.mark.parametrize("spin", [0, 2000])
+def test_fences_of_submits_in_flight_are_reused(device: Device, spin: int) -> None:
+    device.spin(spin)
+    x = device.host(4, "x")
+    algorithm = device.algorithm("count", [x], spirv("if (i == 0) x[0] += 1;", "x"), push_words=2)
+    sequences = [device.sequence() for _ in range(5)]
+    for seq in sequences:
+        device.record(seq, algorithm, words(0, 0), GRID)
+    for round_ in range(10):
+        for seq in sequences:
+            seq.handle.eval_async()
+        device.finish(sequences)
+        assert x.data()[0] == 5 * (round_ + 1)
+    assert device.counters()["fences"] <= 6
+
+
 def slow_sequence(device: Device) -> Sequence:
     """A sequence whose replay takes at least 0.1 s."""
     x = device.storage(64, "x")
