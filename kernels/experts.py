@@ -80,7 +80,7 @@ def inner(
 def down_tiling(rows: int, chunks: int, lanes: int, units: int, step: int) -> Tiling:
     """The columns of all slots are one row: long, as those of products into the residual stream."""
     if step == 1 and chunks >= 4 * lanes:  # by a sweep on an H200 (docs/performance.md)
-        return Tiling(2, 4, 2)
+        return Tiling(2, 4, lanes=16, workgroup=512)
     return q8.add_tiling(rows, chunks, lanes, units, step)
 
 

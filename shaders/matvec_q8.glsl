@@ -21,6 +21,10 @@ shared float outs[SUBGROUP >= 16u ? 1u : WG_ROWS];
 #include "rope_pair.glsl"
 #endif
 
+#ifdef NORM
+const uint EARLY = 8u;  // sums of squares of a lane: of 4096 values where 32 lanes share them
+#endif
+
 void main() {
     // what is needed at the end only is loaded here, so that its latency overlaps the product's
     bool stopped = step[STEP_STOP] != 0u;
@@ -42,8 +46,14 @@ void main() {
     float gain = t < few ? uintBitsToFloat(g[p.g_p0 + to + t]) : 0.0;
 #endif
 #ifdef NORM
-    float squares = 0.0;
-    for (uint i = gl_SubgroupInvocationID; i < p.cols / 16u; i += SUBGROUP) squares += ssq[i];
+    float squares = 0.0, early[EARLY];  // loads that are on their way at once
+    uint groups = p.cols / 16u;
+    FLAT for (uint i = 0u; i < EARLY; i++)
+        early[i] = ssq[min(gl_SubgroupInvocationID + i * SUBGROUP, groups - 1u)];
+    for (uint i = gl_SubgroupInvocationID + EARLY * SUBGROUP; i < groups; i += SUBGROUP)
+        squares += ssq[i];
+    FLAT for (uint i = 0u; i < EARLY; i++)
+        squares += gl_SubgroupInvocationID + i * SUBGROUP < groups ? early[i] : 0.0;
 #endif
     clear_sums();
     for (uint c0 = part * LANES + lane; c0 < units; c0 += STRIDE * UNROLL) {
