@@ -44,7 +44,7 @@ class Connection:
             result = device_errors.result_text(checked)
             raise DeviceError(f"{info.name} cannot be opened: {result}.")
         with layer.active(validation):
-            self.manager = self.kp.Manager(info.index)
+            self.manager = self.kp.Manager(info.index, [info.queue_family])
             self.id = self.layer.last_device()
         if not self.id:
             raise DeviceError(

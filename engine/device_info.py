@@ -59,6 +59,7 @@ class DeviceInfo:
     cache_uuid: bytes
     ids: tuple[int, int, int]  # vendor, device, driver version
     bindings: int  # storage buffers that one shader may have
+    queue_family: int  # that work is submitted to
     timestamp_period: float  # ns per tick
     timestamp_bits: int  # 0 = no timestamps
     matrix_shapes: tuple[tuple[int, ...], ...]  # M, N, K, types of A, B, C and result, scope
@@ -162,7 +163,8 @@ def parse(index: int, raw: Mapping[str, Any]) -> DeviceInfo:
         heaps=() if old else _heaps(raw), uuid=raw.get("uuid", b""),
         cache_uuid=raw["cache_uuid"],
         ids=(raw["vendor_id"], raw["device_id"], raw["driver_version"]),
-        bindings=raw["bindings"], timestamp_period=raw["timestamp_period"],
+        bindings=raw["bindings"], queue_family=raw["queue_family"],
+        timestamp_period=raw["timestamp_period"],
         timestamp_bits=raw["timestamp_bits"] if raw["timestamps"] else 0,
         matrix_shapes=tuple(raw.get("matrix_shapes", ())), int_dot=_int_dot(raw),
         usable=_unusable(raw),

@@ -1257,19 +1257,26 @@ static uint32_t list_physical(struct instance *i, VkPhysicalDevice *list, uint32
     return i->EnumeratePhysicalDevices(i->handle, &size, list) < 0 ? 0 : size;
 }
 
-/* First family with compute: the one that Kompute takes. */
+/* The first family with compute and without graphics, whose submits are quicker (2 of 17 us on an
+ * H200), if it has timestamps where the first one with compute has; else that one. */
 static bool compute_family(struct instance *i, VkPhysicalDevice physical, uint32_t *family,
                            uint32_t *timestamp_bits)
 {
     VkQueueFamilyProperties list[32];
     uint32_t count = 32;
     i->GetPhysicalDeviceQueueFamilyProperties(physical, &count, list);
-    for (*family = 0; *family < count; ++*family)
-        if (list[*family].queueFlags & VK_QUEUE_COMPUTE_BIT) {
-            *timestamp_bits = list[*family].timestampValidBits;
-            return true;
-        }
-    return false;
+    bool found = false;
+    for (uint32_t f = 0; f < count; f++) {
+        const VkQueueFlags flags = list[f].queueFlags;
+        const uint32_t bits = list[f].timestampValidBits;
+        const bool plain = !(flags & VK_QUEUE_GRAPHICS_BIT) && (bits || !*timestamp_bits);
+        if (!(flags & VK_QUEUE_COMPUTE_BIT) || (found && !plain)) continue;
+        *family = f;
+        *timestamp_bits = bits;
+        if (!(flags & VK_QUEUE_GRAPHICS_BIT)) return true;
+        found = true;
+    }
+    return found;
 }
 
 static void put_limits(PyObject *dict, const VkPhysicalDeviceLimits *l)
@@ -1434,8 +1441,9 @@ static PyObject *describe(struct instance *i, VkPhysicalDevice physical)
     put(dict, "api", Py_BuildValue("III", VK_API_VERSION_MAJOR(o.api), VK_API_VERSION_MINOR(o.api),
         VK_API_VERSION_PATCH(o.api)));
     put_limits(dict, &p.limits);
-    uint32_t family, bits = 0;
+    uint32_t family = 0, bits = 0;
     put(dict, "compute", PyBool_FromLong(compute_family(i, physical, &family, &bits)));
+    put(dict, "queue_family", PyLong_FromUnsignedLong(family));
     put(dict, "timestamp_bits", PyLong_FromUnsignedLong(bits));
     if (o.api < VK_API_VERSION_1_1) return dict; /* refused in Python */
     struct features f;
@@ -1471,7 +1479,7 @@ static PyObject *py_check_device(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I", &index)) return NULL;
     if (!own.handle && !open_instance()) return PyLong_FromLong(VK_ERROR_INCOMPATIBLE_DRIVER);
     VkPhysicalDevice list[32];
-    uint32_t family = 0, bits, count = list_physical(&own, list, 32);
+    uint32_t family = 0, bits = 0, count = list_physical(&own, list, 32);
     VkResult result = injected("device");
     if (index >= count || !compute_family(&own, list[index], &family, &bits))
         result = VK_ERROR_INITIALIZATION_FAILED;

@@ -25,7 +25,7 @@ from kompute_llm.kernels.limits import Limits
 
 GPU = DeviceInfo(
     0, "Some GPU", "discrete", "AMD", "driver", (1, 3, 0), Limits(), (), b"", b"",
-    (0x1002, 0x744C, 1), 8, 1.0, 64, (), "none",
+    (0x1002, 0x744C, 1), 8, 0, 1.0, 64, (), "none",
 )  # fmt: skip
 INTEL = replace(GPU, vendor="Intel", ids=(0x8086, 0x56A0, 1))
 NVIDIA = replace(GPU, vendor="NVIDIA", ids=(0x10DE, 0x2335, 1), name="Some H")

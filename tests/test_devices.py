@@ -26,7 +26,8 @@ def raw(name: str, kind: int = DISCRETE, **changes: Any) -> dict[str, Any]:
         "workgroup_size": (1024, 1024, 64),
         "workgroup_invocations": 1024, "grid": (2**31 - 1, 65535, 65535), "shared_bytes": 49152,
         "storage_range": 2**32 - 1, "allocation": 2**32 - 1, "push_bytes": 256, "bindings": 1 << 20,
-        "timestamps": True, "timestamp_bits": 64, "timestamp_period": 1.0, "subgroup_size": 32,
+        "queue_family": 2, "timestamps": True, "timestamp_bits": 64, "timestamp_period": 1.0,
+        "subgroup_size": 32,
         "subgroup_min": 32, "subgroup_max": 32, "subgroup_count": 32,
         "subgroup_stages": 0xFF, "subgroup_operations": 0x3FF,
         "subgroup_size_stages": 0xFF, "subgroup_control": True, "full_subgroups": True,
@@ -98,7 +99,8 @@ def test_unusable(changes: dict[str, Any], why: str) -> None:
 def test_a_device_before_vulkan_1_1() -> None:
     """It has few entries: nothing beyond the core properties is asked of it."""
     keys = ("name", "type", "vendor_id", "device_id", "driver_version", "cache_uuid", "bindings",
-            "timestamps", "timestamp_bits", "timestamp_period", "compute")  # fmt: skip
+            "queue_family", "timestamps", "timestamp_bits", "timestamp_period",
+            "compute")  # fmt: skip
     whole = raw("very old")
     info = parse(0, {k: whole[k] for k in keys} | {"api": (1, 0, 65)})
     assert info.usable and "1.0" in info.usable
