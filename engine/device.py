@@ -29,6 +29,9 @@ class Sequence:
         self.handle = handle
         self.timestamps = timestamps
         self.records = 0
+        self.reads = False  # has copies to host sides, which Kompute takes when an eval returns
+        self.started = False  # by `Device.start`, and not finished
+        self.fence = 0  # that ends it
         self.kept: list[Any] = []  # tensors of copies, which Kompute does not know of
 
     def ticks(self) -> npt.NDArray[np.uint64]:
@@ -46,6 +49,8 @@ class Device(Connection):
         super().__init__(info, validation)
         self.limits = limits or info.limits
         self._handles: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
+        self._started: list[Sequence] = []  # they live until they are finished
+        self.closing.append(self._finish_started)
         # A tensor to hang copies on whose buffers the layer replaces (see `copy`).
         self._carrier = self.host(1, "copies")
 
@@ -175,6 +180,7 @@ class Device(Connection):
     def sync_local(self, seq: Sequence, tensors: Many[Any]) -> None:
         """Append copies of `exchange` tensors back to their host sides."""
         self._record(seq, self.kp.OpTensorSyncLocal(list(tensors)))
+        seq.reads = True
 
     def copy(
         self, seq: Sequence, src: Any, dst: Any, src_word: int, dst_word: int, words: int
@@ -200,9 +206,27 @@ class Device(Connection):
 
     def eval(self, seq: Sequence) -> None:
         """Run a recorded sequence and wait for it. Other Python threads run meanwhile."""
+        if seq.started:
+            raise ValueError("the sequence was started and not finished")
         with self.running:
             self.call("running", seq.handle.eval)
             self.checked(None, "running")
+
+    def start(self, seq: Sequence) -> None:
+        """Submit a recorded sequence and return at once; `finish` waits. Later submits see its
+        results, Python those in `host` buffers. ValueError: it runs already, or has copies to host
+        sides (`sync_local`)."""
+        if seq.started or seq.reads:
+            raise ValueError("a sequence to start that runs already, or copies to host sides")
+        with self.running:
+            self.layer.leave_wait(self.id, True)
+            try:
+                self.call("submitting", seq.handle.eval)
+            finally:
+                seq.fence = self.layer.leave_wait(self.id, False)
+            self.checked(None, "submitting")
+            seq.started = True
+            self._started.append(seq)
 
     def submit(self, algorithm: Any, push: Words | None, grid: tuple[int, int, int]) -> Sequence:
         """Submit one dispatch and return at once; `finish` waits. Later submits see its results."""
@@ -214,11 +238,20 @@ class Device(Connection):
         return seq
 
     def finish(self, submits: Many[Sequence]) -> None:
-        """Wait for submits in their order."""
+        """Wait for what `submit` and `start` submitted, in this order."""
         with self.running:
             for seq in submits:
-                self.call("running", seq.handle.eval_await)
+                if seq.started:
+                    seq.started = False
+                    self._started.remove(seq)
+                    self.call("running", self.layer.finish_wait, self.id, seq.fence)
+                else:
+                    self.call("running", seq.handle.eval_await)
                 self.checked(None, "running")
+
+    def _finish_started(self) -> None:
+        if not self.fatal:
+            self.finish(list(self._started))
 
     @property
     def timestamp_period(self) -> float:

@@ -113,11 +113,10 @@ def in_flight(b: Bench, groups: Sequence[Any], see: Callable[[int], None]) -> li
         for i in range(TURNS * len(groups)):
             at = i % len(groups)
             if i >= len(groups):
-                groups[at].handle.eval_await()
+                b.device.finish([groups[at]])
                 see(at)
-            groups[at].handle.eval_async()
-        for seq in groups:
-            seq.handle.eval_await()
+            b.device.start(groups[at])
+        b.device.finish(groups)
         times.append((time.perf_counter() - start) * 1e6 / (TURNS * len(groups)))
     return sorted(times)
 

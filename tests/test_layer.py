@@ -247,10 +247,45 @@ def test_fences_of_submits_in_flight_are_reused(device: Device, spin: int) -> No
         device.record(seq, algorithm, words(0, 0), GRID)
     for round_ in range(10):
         for seq in sequences:
-            seq.handle.eval_async()
+            device.start(seq)
         device.finish(sequences)
         assert x.data()[0] == 5 * (round_ + 1)
     assert device.counters()["fences"] <= 6
+
+
+def test_a_started_sequence_runs_meanwhile(device: Device) -> None:
+    """`start` returns before the work is done; such a sequence cannot be evaluated or started."""
+    slow = slow_sequence(device)
+    began = time.perf_counter()
+    device.eval(slow)
+    whole = time.perf_counter() - began
+    began = time.perf_counter()
+    device.start(slow)
+    assert time.perf_counter() - began < whole / 2
+    for again in (device.eval, device.start):
+        with pytest.raises(ValueError, match="start"):
+            again(slow)
+    device.finish([slow])
+    device.eval(slow)
+
+
+def test_copies_to_host_sides_are_not_started(device: Device) -> None:
+    seq = device.sequence()
+    device.sync_local(seq, [device.exchange(4, "x")])
+    with pytest.raises(ValueError, match="host sides"):
+        device.start(seq)
+
+
+def test_closing_waits_for_what_was_started(device: Device) -> None:
+    """More than the layer has places for, some of them slow."""
+    x = device.host(4, "x")
+    algorithm = device.algorithm("count", [x], spirv("if (i == 0) x[0] += 1;", "x"), push_words=2)
+    device.start(slow_sequence(device))
+    for _ in range(70):
+        seq = device.sequence()
+        device.record(seq, algorithm, words(0, 0), GRID)
+        device.start(seq)
+    device.close()
 
 
 def slow_sequence(device: Device) -> Sequence:
