@@ -50,7 +50,6 @@ class Device(Connection):
         self.limits = limits or info.limits
         self._handles: weakref.WeakKeyDictionary[Any, tuple[int, ...]] = weakref.WeakKeyDictionary()
         self._started: list[Sequence] = []  # they live until they are finished
-        self.closing.append(self._finish_started)
         # A tensor to hang copies on whose buffers the layer replaces (see `copy`).
         self._carrier = self.host(1, "copies")
 
@@ -249,9 +248,14 @@ class Device(Connection):
                     self.call("running", seq.handle.eval_await)
                 self.checked(None, "running")
 
-    def _finish_started(self) -> None:
-        if not self.fatal:
-            self.finish(list(self._started))
+    def close(self) -> None:
+        """As `Connection.close`, behind what was started; its failure is raised when all is
+        closed."""
+        try:
+            if not self.fatal:
+                self.finish(list(self._started))
+        finally:
+            super().close()
 
     @property
     def timestamp_period(self) -> float:

@@ -1278,12 +1278,13 @@ static bool compute_family(struct instance *i, VkPhysicalDevice physical, uint32
     for (uint32_t f = 0; f < count; f++) {
         const VkQueueFlags flags = list[f].queueFlags;
         const uint32_t bits = list[f].timestampValidBits;
-        const bool plain = !(flags & VK_QUEUE_GRAPHICS_BIT) && (bits || !*timestamp_bits);
-        if (!(flags & VK_QUEUE_COMPUTE_BIT) || (found && !plain)) continue;
+        const bool plain = !(flags & VK_QUEUE_GRAPHICS_BIT);
+        if (!(flags & VK_QUEUE_COMPUTE_BIT)) continue;
+        if (found && (!plain || (*timestamp_bits && !bits))) continue;
         *family = f;
         *timestamp_bits = bits;
-        if (!(flags & VK_QUEUE_GRAPHICS_BIT)) return true;
         found = true;
+        if (plain) break;
     }
     return found;
 }

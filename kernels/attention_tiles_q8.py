@@ -24,6 +24,7 @@ SHAPES: tuple[attention.Shape, ...] = (  # of cases with quantized caches: all h
     (40, 4, 2, 64, 1, 0), (200, 3, 3, 80, 2, 40), (90, 8, 2, 96, 2, 0), (300, 6, 3, 112, 2, 0),
     (700, 8, 2, 128, 4, 0), (150, 3, 1, 192, 2, 0), (170, 4, 2, 256, 2, 0), (2300, 4, 2, 64, 1, 0),
 )  # fmt: skip
+MANY: attention.Shape = (2300, 4, 2, 64, 32, 0)  # 18 splits used: more than are joined at once
 MIXES = (
     ("Q8_0", "Q4_0"), ("Q8_0", "F16"), ("Q4_0", "F16"), ("F16", "Q8_0"), ("F16", "Q4_0"),
     ("Q4_0", "Q8_0"),
@@ -124,7 +125,7 @@ def reference(
 def cases(rng: np.random.Generator) -> Iterator[Case]:
     """Those of `attention_q8` over float16 caches with all heads of a group and with one; others
     over quantized caches with either, since a pipeline of each takes seconds on software."""
-    shapes = [(HALVES, SHAPES[-1])]
+    shapes = [(HALVES, SHAPES[-1]), (HALVES, MANY)]
     halves = [c for c in attention_q8.cases(rng) if c.name.startswith("F16/F16 ")]
     for case in (*halves, *attention_q8.adapted(attention.cases_of(rng, shapes))):
         group = _group(case)

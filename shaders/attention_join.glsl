@@ -1,6 +1,6 @@
 // Splits of a decode attention joined by the workgroup that finishes last. A split leaves, for each
 // of the GROUP heads of a workgroup, HEAD_DIM sums, the largest score and the sum of exponentials.
-// The stem declares part[], p.splits, SUBGROUP and NEVER.
+// The stem declares part[], arrived[], p.splits, SUBGROUP and NEVER.
 
 const uint MAX_SPLITS = 64u;
 const uint AT_ONCE = 16u;  // parts of a value that are on their way at once
@@ -11,14 +11,10 @@ shared bool last;
 
 float parts[AT_ONCE];
 
-// First word of value e of the workgroup's heads, in split 0
-uint part_of(uint base, uint row, uint e) {
-    return base + e / HEAD_DIM * p.splits * row + e % HEAD_DIM;
-}
-
-// Starts to load value e of the splits from `first` on.
+// Starts to load value e of the workgroup's heads, of the splits from `first` on.
 void load_parts(uint base, uint row, uint used, uint e, uint first) {
-    uint at = part_of(base, row, min(e, GROUP * HEAD_DIM - 1u));
+    e = min(e, GROUP * HEAD_DIM - 1u);
+    uint at = base + e / HEAD_DIM * p.splits * row + e % HEAD_DIM;
     FLAT for (uint j = 0u; j < AT_ONCE; j++) parts[j] = part[at + min(first + j, used - 1u) * row];
 }
 
@@ -45,6 +41,21 @@ void weigh_splits(uint base, uint row, uint used) {
         }
     }
     barrier();
+}
+
+// Behind a split's writes to part[]: whether all `used` splits of these heads are written. Then the
+// first values are on their way, and what the splits are worth is known.
+bool arrives_last(uint heads, uint base, uint row, uint used, uint t) {
+    memoryBarrierBuffer();
+    barrier();
+    if (t == 0u) last = atomicAdd(arrived[heads], 1u) + 1u == used;
+    barrier();
+    if (!last) return false;
+    memoryBarrierBuffer();
+    if (t == 0u) arrived[heads] = 0u;
+    load_parts(base, row, used, t, 0u);
+    weigh_splits(base, row, used);
+    return true;
 }
 
 // Value e, of which load_parts loaded the first parts, joined

@@ -63,15 +63,7 @@ void main() {
     if (used > 1u) {
         for (uint e = t; e < GROUP * HEAD_DIM; e += WORKGROUP)
             store_split(e, base + split * row, p.splits * row);
-        memoryBarrierBuffer();
-        barrier();
-        if (t == 0u) last = atomicAdd(arrived[set], 1u) + 1u == used;
-        barrier();
-        if (!last) return;
-        memoryBarrierBuffer();
-        if (t == 0u) arrived[set] = 0u;
-        load_parts(base, row, used, t, 0u);
-        weigh_splits(base, row, used);
+        if (!arrives_last(set, base, row, used, t)) return;
     }
     for (uint first = 0u; first < GROUP * HEAD_DIM; first += WORKGROUP) {
         uint e = first + t, count = min(GROUP * HEAD_DIM - first, WORKGROUP);

@@ -60,15 +60,7 @@ void main() {
             part[at] = most[g];
             part[at + 1u] = total[g];
         }
-        memoryBarrierBuffer();
-        barrier();
-        if (t == 0u) last = atomicAdd(arrived[unit], 1u) + 1u == used;
-        barrier();
-        if (!last) return;
-        memoryBarrierBuffer();
-        if (t == 0u) arrived[unit] = 0u;
-        load_parts(base, row, used, t, 0u);
-        weigh_splits(base, row, used);
+        if (!arrives_last(unit, base, row, used, t)) return;
     }
     for (uint first = 0u; first < GROUP * HEAD_DIM; first += WORKGROUP) {
         uint e = first + t, count = min(GROUP * HEAD_DIM - first, WORKGROUP);

@@ -15,10 +15,18 @@ from kompute_llm.engine.builder_base import SHORT
 from kompute_llm.engine.container import open_model
 from kompute_llm.engine.device import Device
 from kompute_llm.engine.forward import Forward, PlanOptions
-from kompute_llm.engine.harness import can_run, run_shader
+from kompute_llm.engine.harness import can_run, run_case, run_shader
 from kompute_llm.engine.spec import model_spec
 from kompute_llm.kernels import attention, attention_q8, attention_tiles_q8, q8
-from kompute_llm.kernels.attention_tiles_q8 import KERNEL, TYPES, shared_bytes, sizes, suits
+from kompute_llm.kernels.attention_tiles_q8 import (
+    HALVES,
+    KERNEL,
+    MANY,
+    TYPES,
+    shared_bytes,
+    sizes,
+    suits,
+)
 from kompute_llm.kernels.kernel import Case
 from kompute_llm.kernels.limits import Limits
 
@@ -62,6 +70,16 @@ def test_what_fits(k: str, v: str) -> None:
             assert size % subgroup == tile % 4 == 0
             assert shared_bytes(group, dim, size, subgroup, tile, k) <= shared
     assert not suits(1, 72, gpu, k, v)
+
+
+def test_many_splits_position_by_position(vulkan: Device) -> None:
+    """More than are joined at once, as the tiles' cases have them."""
+    if not can_run(vulkan, attention_q8.KERNEL):
+        pytest.skip(f"{vulkan.info.name} lacks what {attention_q8.KERNEL.name} needs")
+    rng = np.random.default_rng(5)
+    (case,) = attention_q8.adapted(attention.cases_of(rng, [(HALVES, MANY)]))
+    result = run_case(vulkan, attention_q8.KERNEL, case)
+    assert result.ok, (result.nmse, result.note)
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0"])

@@ -123,6 +123,18 @@ def test_device_lost(device: Device, where: str) -> None:
         device.eval(seq)
 
 
+def test_a_loss_that_closing_finds(device: Device) -> None:
+    """What was started is waited for: its failure is raised, and everything closed all the same."""
+    seq, x = device.sequence(), device.storage(64, "x")
+    device.record(seq, device.algorithm("add", [x], spirv(ADD)), None, (1, 1, 1))
+    device.start(seq)
+    inject("wait", 1, LOST)
+    with pytest.raises(DeviceError, match="device lost"):
+        device.close()
+    assert device.manager is None
+    device.close()
+
+
 def test_timestamps_of_a_lost_device(device: Device) -> None:
     """Kompute waits for queries; on a lost device they never come."""
     x = device.storage(64, "x")
